@@ -1,0 +1,31 @@
+"""What a learner touches: the `%%step` magic, `check`, `hint` and `catch_up`, and the launcher.
+
+Importing this package needs the standard library only, because the launcher runs before anything is installed; the
+notebook's names are brought in when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.notebook import catch_up, check, hint
+
+__all__ = ["catch_up", "check", "hint", "load_ipython_extension"]
+
+NOTEBOOK_NAMES = ("check", "hint", "catch_up")
+
+
+def __getattr__(name: str) -> Any:
+    if name in NOTEBOOK_NAMES:
+        from lab import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext lab`: registers `%%step` and brings `check`, `hint` and `catch_up` into the notebook."""
+    from lab import notebook
+
+    notebook.register(shell)

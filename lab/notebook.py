@@ -1,0 +1,190 @@
+"""What the cells of a notebook call: `%%step`, `check`, `hint` and `catch_up`.
+
+Each of them answers a mistake with one line on standard output and goes on: nbgrader reads anything on standard error,
+and any exception, as no points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.display import display
+
+from graders import registry
+from graders.judge import judge
+from graders.report import html, text
+from graders.verdict import Outcome, Verdict
+from lab import learner_file, namespace
+from lab.learner_file import FileTrouble
+from lab.namespace import names_of, say, step_of
+from lab.section_writer import cell_body, foreign_marker, is_starter, place, section_text
+
+_hints_given: Counter[str] = Counter()
+
+
+class Score(float):
+    """Points. nbgrader reads them as the last value of a test cell: always finite, and shown as a plain number."""
+
+    def __new__(cls, points: float, most: float) -> Score:
+        return super().__new__(cls, min(max(points, 0.0), most) if math.isfinite(points) else 0.0)
+
+    def __repr__(self) -> str:
+        return format(float(self), "g")
+
+
+@magics_class
+class StepMagics(Magics):
+    """The notebook's cell magics."""
+
+    @cell_magic
+    def step(self, line: str, cell: str) -> None:
+        """`%%step framing`: this cell is the section `framing` of client.py."""
+        with _one_line_for_mistakes():
+            step = line.strip()
+            unit = _unit_of(step)
+            if _write_cell(unit, step, cell_body(cell)):
+                namespace.bring_in(unit, step)
+
+
+def register(shell: Any) -> None:
+    """Give a notebook its magic and its three functions."""
+    shell.register_magics(StepMagics)
+    shell.push({"check": check, "hint": hint, "catch_up": catch_up})
+
+
+def check(step: str | None = None) -> Score:
+    """Judge the file in this folder, one step of it or all, show the report, and return the points."""
+    with _one_line_for_mistakes(), contextlib.redirect_stderr(sys.stdout):
+        unit = _unit_of(step) if step is not None else _unit_here()
+        path = Path.cwd() / unit.file_name
+        source = learner_file.read(path)
+        if not path.exists():
+            say(f"There is no {unit.file_name} here yet: run the cell that starts with %%step {step or ''}".rstrip())
+            return Score(0, 0)
+        verdict = judge(source, unit=unit.name, name=unit.file_name, steps=None if step is None else [step])
+        _show(verdict)
+        return Score(verdict.score, verdict.max_score)
+    return Score(0, 0)
+
+
+def hint(step: str) -> None:
+    """Say one more hint for `step` with each call, the mildest first."""
+    with _one_line_for_mistakes():
+        hints = step_of(_unit_of(step), step).hints
+        given = min(_hints_given[step], len(hints) - 1)
+        _hints_given[step] = given + 1
+        left = len(hints) - given - 1
+        say(f"Hint {given + 1} of {len(hints)}: {hints[given]}" if hints else f"There are no hints for {step}.")
+        say(f'({left} left: hint("{step}") again)' if left > 0 else "(that was the last one)")
+
+
+def catch_up(step: str) -> None:
+    """Write the reference's sections of the steps before `step`, where the file has none, and import them."""
+    with _one_line_for_mistakes():
+        unit = _unit_of(step)
+        earlier = names_of(unit)[: names_of(unit).index(step)]
+        if not earlier:
+            say(f"{step} is the first step: there is nothing before it.")
+            return
+        _fill(unit, earlier)
+        namespace.bring_in(unit, earlier[-1])
+
+
+@contextlib.contextmanager
+def _one_line_for_mistakes() -> Iterator[None]:
+    try:
+        yield
+    except FileTrouble as trouble:
+        say(str(trouble))
+
+
+def _unit_of(step: str) -> registry.Unit:
+    known = {name: unit for unit in registry.units() for name in names_of(unit)}
+    if step in known:
+        return known[step]
+    close = difflib.get_close_matches(step, known, n=1, cutoff=0.4)
+    asked = f"did you mean {close[0]}?" if close else f"the steps are {', '.join(known)}."
+    raise FileTrouble(f"There is no step {step!r}: {asked}" if step else f"Which step? {asked.capitalize()}")
+
+
+def _unit_here() -> registry.Unit:
+    """The unit whose file is in this folder."""
+    units = registry.units()
+    return next((unit for unit in units if (Path.cwd() / unit.file_name).exists()), units[0])
+
+
+def _write_cell(unit: registry.Unit, step: str, body: str) -> bool:
+    """Make `body` the file's section `step`; False where there is nothing to write."""
+    if not body.strip():
+        say(f"This cell is empty: {unit.file_name} stays as it was.")
+        return False
+    if foreign := foreign_marker(body, step, names_of(unit)):
+        say(f"Line {foreign[0]} of this cell, `{foreign[1]}`, starts another cell: {unit.file_name} stays as it was.")
+        return False
+    path = Path.cwd() / unit.file_name
+    with learner_file.locked(path):
+        source = learner_file.read(path)
+        if _make_room(unit, path, source, step, body):
+            learner_file.write(path, place(source, step, body, names_of(unit)))
+            learner_file.remember(path, {step: body})
+    return True
+
+
+def _make_room(unit: registry.Unit, path: Path, source: str, step: str, body: str) -> bool:
+    """Save a section edited by hand before it is replaced; False where it is more than this cell and stays."""
+    there = section_text(source, step, names_of(unit))
+    ours = (None, body, section_text(unit.reference(), step, names_of(unit)))
+    if there in ours or learner_file.fingerprint(there or "") == learner_file.remembered(path).get(step):
+        return True
+    if is_starter(body) and not is_starter(there or ""):
+        say(f"{path.name} has your own {step} already and this cell is still the starter: the file stays as it was.")
+        return False
+    name = learner_file.back_up(path, step, there or "")
+    say(f"{step} in {path.name} had been edited elsewhere: that text is kept in {name}.")
+    return True
+
+
+def _fill(unit: registry.Unit, steps: list[str]) -> None:
+    path, names = Path.cwd() / unit.file_name, names_of(unit)
+    reference = unit.reference()
+    with learner_file.locked(path):
+        source = learner_file.read(path)
+        missing = {
+            step: section_text(reference, step, names) or ""
+            for step in steps
+            if section_text(source, step, names) is None
+        }
+        for step, body in missing.items():
+            source = place(source, step, body, names)
+        if missing:
+            learner_file.write(path, source)
+            learner_file.remember(path, missing)
+    if missing:
+        say(f"Written to {path.name} from the reference: {', '.join(missing)}.")
+    if kept := [step for step in steps if step not in missing]:
+        say(f"Yours, and left alone: {', '.join(kept)}.")
+
+
+def _show(verdict: Verdict) -> None:
+    if verdict.broken:
+        _say_judge_failed(verdict)
+    report = {"text/plain": text.render(verdict), "text/html": html.render(verdict)}
+    display(report, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _say_judge_failed(verdict: Verdict) -> None:
+    failed = [rule for step in verdict.steps for rule in step.rules if rule.outcome is Outcome.ERROR]
+    say("=" * 72)
+    say(f"THE JUDGE ITSELF FAILED at {', '.join(rule.rule for rule in failed)}. This is not your mistake and costs")
+    say("no points. Please show your instructor this output.")
+    for rule in failed:
+        say(f"  {rule.rule}: {rule.message}")
+    say("=" * 72)
