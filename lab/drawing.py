@@ -56,7 +56,7 @@ class Drawing:
         mono: bool = False,
         halo: bool = False,
     ) -> None:
-        """Write one line of text whose baseline is `y`; a halo in the panel's colour keeps it apart from lines below."""
+        """Write one line of text with its baseline at `y`; a halo in the panel's colour keeps it apart from a line."""
         weight = ' font-weight="600"' if bold else ""
         around = f' stroke="{PANEL}" stroke-width="5" paint-order="stroke"' if halo else ""
         self.parts.append(
@@ -174,7 +174,7 @@ def _draw_row(drawing: Drawing, at: dict[str, float], row: Row, y: float) -> Non
                 drawing.cross((start + end) / 2, y)
             else:
                 drawing.arrow(start, y, end, y, tone=sender)
-            drawing.text((start + end) / 2, y - 8, words, tone=sender, anchor="middle", mono=True, halo=True)
+            drawing.text((start + end) / 2, y - 8, words, tone=sender, anchor="middle", mono=True)
         case PowerCut(lane, words):
             drawing.power_cut(at[lane] - 60, at[lane] + 60, y - 4)
             drawing.text(at[lane] + 70, y + 1, words, tone="danger", bold=True, halo=True)

@@ -264,7 +264,7 @@ def reconnect() -> str:
     ]
     end = sequence(picture, THREE_LANES, THREE_NAMES, rows, 16)
     picture.text(
-        24, end + 24, "first process above the cut, second process below it, one file throughout", tone="muted"
+        24, end + 24, "Above the cut the first process, below it the second; one file throughout.", tone="muted"
     )
     return picture.svg()
 
