@@ -8,7 +8,7 @@ from pathlib import Path
 
 from IPython.core.getipython import get_ipython
 
-from graders import registry
+from graders.engine.rules import Unit
 from lab import learner_file, trial
 from lab.section_writer import owner_of, up_to
 
@@ -23,17 +23,12 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def names_of(unit: registry.Unit) -> list[str]:
+def names_of(unit: Unit) -> list[str]:
     """The unit's steps by name, in order."""
     return [step.name for step in unit.steps]
 
 
-def step_of(unit: registry.Unit, name: str) -> registry.Step:
-    """The unit's step of that name, which is one of its names."""
-    return next(step for step in unit.steps if step.name == name)
-
-
-def bring_in(unit: registry.Unit, step: str) -> None:
+def bring_in(unit: Unit, step: str) -> None:
     """Import the file up to `step`, in a child first, and put its public names into the notebook."""
     path, names = Path.cwd() / unit.file_name, names_of(unit)
     source = learner_file.read(path)
@@ -44,7 +39,7 @@ def bring_in(unit: registry.Unit, step: str) -> None:
     if found is None:
         _say_done(unit, step)
         return
-    _forget(step_of(unit, step).public)
+    _forget(unit.step(step).public)
     say(_explain(unit, step, program, found))
 
 
@@ -77,8 +72,8 @@ def _forget(names: tuple[str, ...]) -> None:
             del shell.user_ns[name]
 
 
-def _say_done(unit: registry.Unit, step: str) -> None:
-    public = step_of(unit, step).public
+def _say_done(unit: Unit, step: str) -> None:
+    public = unit.step(step).public
     lacking = [name for name in public if name not in vars(sys.modules[Path(unit.file_name).stem])]
     if lacking:
         say(f"{step} is in {unit.file_name}, but it does not define {', '.join(lacking)}.")
@@ -86,7 +81,7 @@ def _say_done(unit: registry.Unit, step: str) -> None:
         say(f"{step} is in {unit.file_name}. Ready here: {', '.join(public)}.")
 
 
-def _explain(unit: registry.Unit, step: str, program: str, found: trial.Trouble) -> str:
+def _explain(unit: Unit, step: str, program: str, found: trial.Trouble) -> str:
     """One line: where, what the line says, what happened, and what to do where that is known."""
     lines = program.split("\n")
     words = lines[found.line - 1].strip()[:80] if 0 < found.line <= len(lines) else ""

@@ -7,7 +7,6 @@ and any exception, as no points.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import sys
 from collections import Counter
@@ -19,12 +18,13 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
 
 from graders import registry
+from graders.engine.rules import Unit
 from graders.judge import judge
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
 from lab import learner_file, namespace
 from lab.learner_file import FileTrouble
-from lab.namespace import names_of, say, step_of
+from lab.namespace import names_of, say
 from lab.section_writer import cell_body, foreign_marker, is_starter, place, section_text
 
 _hints_given: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def check(step: str | None = None) -> Score:
 def hint(step: str) -> None:
     """Say one more hint for `step` with each call, the mildest first."""
     with _one_line_for_mistakes():
-        hints = step_of(_unit_of(step), step).hints
+        hints = _unit_of(step).step(step).hints
         given = min(_hints_given[step], len(hints) - 1)
         _hints_given[step] = given + 1
         left = len(hints) - given - 1
@@ -106,22 +106,25 @@ def _one_line_for_mistakes() -> Iterator[None]:
         say(str(trouble))
 
 
-def _unit_of(step: str) -> registry.Unit:
-    known = {name: unit for unit in registry.units() for name in names_of(unit)}
-    if step in known:
-        return known[step]
-    close = difflib.get_close_matches(step, known, n=1, cutoff=0.4)
-    asked = f"did you mean {close[0]}?" if close else f"the steps are {', '.join(known)}."
-    raise FileTrouble(f"There is no step {step!r}: {asked}" if step else f"Which step? {asked.capitalize()}")
+def _unit_of(step: str) -> Unit:
+    try:
+        return registry.find_step(step)[0]
+    except KeyError as unknown:
+        sentence = str(unknown.args[0]) if step else f"which step? {', '.join(_every_step())}"
+        raise FileTrouble(sentence[0].upper() + sentence[1:]) from None
 
 
-def _unit_here() -> registry.Unit:
+def _every_step() -> list[str]:
+    return [name for unit in registry.units() for name in names_of(unit)]
+
+
+def _unit_here() -> Unit:
     """The unit whose file is in this folder."""
     units = registry.units()
     return next((unit for unit in units if (Path.cwd() / unit.file_name).exists()), units[0])
 
 
-def _write_cell(unit: registry.Unit, step: str, body: str) -> bool:
+def _write_cell(unit: Unit, step: str, body: str) -> bool:
     """Make `body` the file's section `step`; False where there is nothing to write."""
     if not body.strip():
         say(f"This cell is empty: {unit.file_name} stays as it was.")
@@ -138,7 +141,7 @@ def _write_cell(unit: registry.Unit, step: str, body: str) -> bool:
     return True
 
 
-def _make_room(unit: registry.Unit, path: Path, source: str, step: str, body: str) -> bool:
+def _make_room(unit: Unit, path: Path, source: str, step: str, body: str) -> bool:
     """Save a section edited by hand before it is replaced; False where it is more than this cell and stays."""
     there = section_text(source, step, names_of(unit))
     ours = (None, body, section_text(unit.reference(), step, names_of(unit)))
@@ -152,7 +155,7 @@ def _make_room(unit: registry.Unit, path: Path, source: str, step: str, body: st
     return True
 
 
-def _fill(unit: registry.Unit, steps: list[str]) -> None:
+def _fill(unit: Unit, steps: list[str]) -> None:
     path, names = Path.cwd() / unit.file_name, names_of(unit)
     reference = unit.reference()
     with learner_file.locked(path):

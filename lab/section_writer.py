@@ -68,23 +68,20 @@ def place(source: str, step: str, body: str, steps: Sequence[str]) -> str:
     """`source` with `body` as the section of `step`: where that section was, or else in the contract's order."""
     line_end = "\r\n" if "\r\n" in source else "\n"
     section = [line + line_end for line in (f"# %% {step}", *body.split("\n"))]
-    before, after = _around(chunks(source, steps), step, steps)
-    if before and not before[-1].endswith(("\n", "\r")):
-        section.insert(0, line_end)
-    if before:
-        section = [line_end] * _missing_blank_lines(before) + section
-    if after:
-        section += [line_end] * _missing_blank_lines(after, leading=True)
-    return "".join([*before, *section, *after])
-
-
-def _around(cells: Sequence[Chunk], step: str, steps: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The lines before and after the place of `step`, without any lines of its own."""
+    cells = chunks(source, steps)
     own = [index for index, cell in enumerate(cells) if cell.owner == step]
     at = own[0] if own else _new_place(cells, step, steps)
     before = [line for cell in cells[:at] for line in cell.lines]
     after = [line for cell in cells[at:] if cell.owner != step for line in cell.lines]
-    return before, after
+    opening = [] if own or not before else _gap_after(before, line_end)
+    closing = [line_end] * _missing_blank_lines(after) if after else []
+    return "".join([*before, *opening, *section, *closing, *after])
+
+
+def _gap_after(before: Sequence[str], line_end: str) -> list[str]:
+    """What parts a new section from the lines before it."""
+    unfinished = not before[-1].endswith(("\n", "\r"))
+    return [line_end] * (unfinished + _missing_blank_lines(before[::-1]))
 
 
 def _new_place(cells: Sequence[Chunk], step: str, steps: Sequence[str]) -> int:
@@ -96,10 +93,9 @@ def _new_place(cells: Sequence[Chunk], step: str, steps: Sequence[str]) -> int:
     return 0
 
 
-def _missing_blank_lines(lines: Sequence[str], leading: bool = False) -> int:
-    """How many of the two blank lines between cells are not there yet."""
-    edge = lines if leading else lines[::-1]
-    blank = next((index for index, line in enumerate(edge) if line.strip()), len(edge))
+def _missing_blank_lines(lines: Sequence[str]) -> int:
+    """How many of the two blank lines between cells the first of these lines are not."""
+    blank = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
     return max(0, 2 - blank)
 
 

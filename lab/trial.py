@@ -58,10 +58,17 @@ def _put_back(name: str, module: ModuleType | None) -> None:
 
 def describe(error: BaseException, path: Path) -> Trouble:
     """Where in the learner's file an import failed, and with what."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    text = error.msg if isinstance(error, SyntaxError) else _words_of(error)
     name = type(error).__name__
     missing = str(error.name) if isinstance(error, NameError) else ""
     return Trouble(_line_of(error, path), _one_line(f"{name}: {text}" if text else name), missing)
+
+
+def _words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the learner's own __str__
+        return ""
 
 
 def _line_of(error: BaseException, path: Path) -> int:
