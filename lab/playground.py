@@ -1,4 +1,4 @@
-"""For the cells in which a learner tries out what they wrote: an unfinished function is one sentence, not a traceback."""
+"""For the cells in which learners try out what they wrote: an unfinished function is one sentence, not a traceback."""
 
 from __future__ import annotations
 
