@@ -33,6 +33,8 @@ SERVER_CONFIG = {
             "nbgrader.server_extensions.formgrader": False,
         }
     },
+    # Or else every user of this machine could read what kernels print.
+    "KernelManager": {"transport_encryption": "auto"},
     "LabApp": {"news_url": None, "check_for_updates_class": "jupyterlab.NeverCheckForUpdate"},
 }
 
@@ -49,6 +51,7 @@ PAGE_CONFIG = {
 NBGRADER_CONFIG = f"""\
 # Written by `recovery-lab open` at every start.
 c = get_config()
+c.KernelManager.transport_encryption = "auto"
 c.Execute.timeout = {LONGEST_CELL}
 """
 
@@ -108,7 +111,6 @@ def serve(workspace: Path, notebook: str, port: int | None, browser: bool) -> No
             f"--ServerApp.root_dir={workspace}",
             f"--ServerApp.open_browser={browser}",
             f"--ServerApp.allow_root={os.geteuid() == 0}",
-            "--ServerApp.answer_yes=True",
             "--ServerApp.log_level=WARN",
             "--LabApp.log_level=WARN",
             f"--IdentityProvider.token={token}",
@@ -117,7 +119,7 @@ def serve(workspace: Path, notebook: str, port: int | None, browser: bool) -> No
             f"--LabApp.workspaces_dir={workspace / OURS / 'layouts'}",
         ]
     )
-    end_when_hung_up()
+    end_when_told(server)
     server.io_loop.add_callback(
         announce, f"http://{ADDRESS}:{server.port}{server.base_url.rstrip('/')}{page}?token={token}"
     )
@@ -128,10 +130,12 @@ def announce(url: str) -> None:
     print(f"Recovery Lab is open at {url} (Ctrl-C ends it)", flush=True)
 
 
-def end_when_hung_up() -> None:
-    """Closing the terminal ends the server as Ctrl-C does, kernels included."""
+def end_when_told(server: Any) -> None:
+    """Ctrl-C, or closing the terminal, ends kernels and server in order, unasked; the second time, at once."""
 
     def end(number: int, frame: Any) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(number, signal.SIG_DFL)
+        server.stop(from_signal=True)
 
-    signal.signal(signal.SIGHUP, end)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
