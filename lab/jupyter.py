@@ -137,5 +137,5 @@ def end_when_told(server: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
         server.stop(from_signal=True)
 
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
