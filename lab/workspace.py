@@ -89,6 +89,7 @@ def first_notebook(release: Path, unit: str = "receiver") -> str:
 
 def bring(release: Path, workspace: Path, files: list[str]) -> list[str]:
     known, said = read_notes(workspace), []
+    clear_unfinished({workspace / OURS, *((workspace / name).parent for name in files)})
     first_time = not known
     for name in files:
         line, known[name] = bring_one(release / name, workspace / name, known.get(name))
@@ -107,16 +108,16 @@ def bring_one(release: Path, target: Path, known: Released | None) -> tuple[str,
         put(target, content)
         return f"new: {name}", now
     theirs = cells_of(target) if target.is_file() and not target.is_symlink() else "not a plain file"
-    if known is not None and theirs == known.cells:
-        if known.release == now.release:
-            return "", known
+    known = known or Released("", "")
+    now.beside = known.beside
+    if theirs in (known.cells, *known.beside.values()) and known.release != now.release:
         put(target, content)
         return f"updated: {name}", now
     if theirs == now.cells:
         return "", now
-    if known is not None and known.release == now.release:
+    if known.release == now.release:
         return "", known
-    return put_beside(target, content, now, known or Released("", ""))
+    return put_beside(target, content, now, known)
 
 
 def put_beside(target: Path, content: bytes, now: Released, known: Released) -> tuple[str, Released]:
@@ -150,7 +151,7 @@ def cells_of(path: Path) -> str:
         return digest(content)
     try:
         cells = [essence(cell) for cell in json.loads(content)["cells"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return digest(content)
     while cells and cells[-1] == ["code", "", None]:
         cells.pop()
@@ -168,16 +169,21 @@ def essence(cell: dict[str, Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def only_one(workspace: Path) -> Iterator[None]:
-    """Two starts at once update one workspace one after the other; what a cut-off one left behind is cleared."""
+    """Two starts at once update one workspace one after the other."""
     (workspace / OURS).mkdir(parents=True, exist_ok=True)
     lock = os.open(workspace / OURS / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in (*workspace.glob(f"{OURS}/{UNFINISHED}*"), *workspace.glob(f"*/{UNFINISHED}*")):
-            left.unlink()
         yield
     finally:
         os.close(lock)
+
+
+def clear_unfinished(folders: set[Path]) -> None:
+    """Remove what a start that was cut off had begun to write."""
+    for folder in folders:
+        for unfinished in folder.glob(f"{UNFINISHED}*"):
+            unfinished.unlink()
 
 
 def put(target: Path, content: bytes) -> None:

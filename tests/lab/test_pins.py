@@ -1,4 +1,4 @@
-"""The three lists of what to install say the same: pyproject.toml (ranges), requirements.lock (pins), environment.yml."""
+"""The three lists of what to install agree: pyproject.toml (ranges), requirements.lock (pins), environment.yml."""
 
 from __future__ import annotations
 
