@@ -1,0 +1,167 @@
+"""A process that has the imports already and starts the children that run learner code.
+
+The judge asks by sending one byte and two descriptors over a Unix socket: the child's control socket, and a pipe for
+what becomes of the child. Into the pipe the server writes the child's pid, and later its wait status, one decimal
+number a line each. When the judge goes away the server kills what is left and ends.
+
+`fork` costs a few milliseconds a child; `spawn` starts a new interpreter each time, for comparison and for systems on
+which forking is not safe. What runs in the child is the same: `graders.engine.child.main`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+CONTROL_FD = 3
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(request_fd: int, method: str, root: str, preload: Sequence[str]) -> None:
+    """Serve until the judge closes its end of `request_fd`."""
+    for module in preload:
+        importlib.import_module(module)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    gc.collect()
+    gc.freeze()  # what the imports made is shared with every child; the collector need not touch it
+    _Server(socket.socket(fileno=request_fd), method, root).serve()
+
+
+class _Server:
+    def __init__(self, requests: socket.socket, method: str, root: str) -> None:
+        self.requests = requests
+        self.method = method
+        self.root = root
+        self.children: dict[int, int] = {}  # pid to the pipe that wants its status
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_read, False)
+        os.set_blocking(self.wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the judge, which then closes the socket
+        signal.set_wakeup_fd(self.wake_write)
+
+    def serve(self) -> None:
+        try:
+            while True:
+                ready, _, _ = select.select([self.requests, self.wake_read], [], [])
+                if self.wake_read in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self.wake_read, 4096)
+                    self.reap()
+                if self.requests in ready and not self.accept_request():
+                    return
+        finally:
+            self.kill_everything()
+
+    def accept_request(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self.requests, 1, 2)
+        if not data:
+            return False
+        control, status = fds
+        pid = self.fork(control) if self.method == "fork" else self.spawn(control)
+        self.children[pid] = status
+        os.close(control)
+        _write(status, f"{pid}\n")
+        return True
+
+    def fork(self, control: int) -> int:
+        server = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.setsid()
+            _die_with_parent(server)
+            os.dup2(control, CONTROL_FD)
+            os.closerange(CONTROL_FD + 1, os.sysconf("SC_OPEN_MAX"))
+            from graders.engine import child
+
+            child.main(CONTROL_FD, self.root)
+        finally:
+            os._exit(child_broke())
+
+    def spawn(self, control: int) -> int:
+        code = "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import child; child.spawned()"
+        arguments = [sys.executable, "-I", "-c", code, str(control), self.root, str(os.getpid())]
+        return subprocess.Popen(arguments, pass_fds=[control], start_new_session=True, stdin=subprocess.DEVNULL).pid
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            status = self.children.pop(pid, None)
+            if status is None:
+                continue  # an orphan of a child's, ended below or by itself
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            self.kill_orphans()
+            _write(status, f"{wait_status}\n")
+            os.close(status)
+
+    def kill_orphans(self) -> None:
+        """What a child left running under another session: as subreaper this process has become its parent."""
+        for pid in _children_of_this_process():
+            if pid not in self.children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def kill_everything(self) -> None:
+        for pid in list(self.children):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while self.children:
+                pid, _ = os.waitpid(-1, 0)
+                self.children.pop(pid, None)
+                self.kill_orphans()
+        self.kill_orphans()
+
+
+def child_broke() -> int:
+    """The exit status of a child that got past its own ending: the judge's fault, never a learner's status."""
+    return 113
+
+
+def _write(fd: int, text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the judge no longer wants to know
+        os.write(fd, text.encode("ascii"))
+
+
+def _children_of_this_process() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as listing:
+            return [int(pid) for pid in listing.read().split()]
+    except OSError:
+        return []  # not Linux: process groups are all there is
+
+
+def _die_with_parent(parent: int) -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(child_broke())
+
+
+def _prctl(option: int, value: int) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

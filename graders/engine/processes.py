@@ -1,0 +1,359 @@
+"""The judge's side of child processes: starting them, talking to them, and knowing for certain how they ended.
+
+A `Workshop` owns the fork server and a folder for everything that children write; closing it ends every child and
+removes every file. Each wait here has a deadline and names what it waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from graders.engine import forkserver, wire
+
+Method = Literal["fork", "spawn"]
+ROOT = Path(__file__).resolve().parents[2]
+PRELOAD = (
+    *("argparse", "asyncio", "collections", "contextlib", "dataclasses", "encodings.idna", "enum", "functools"),
+    *("gettext", "json", "logging", "os", "pathlib", "random", "re", "shutil", "signal", "sqlite3", "struct", "time"),
+    *("traceback", "typing", "graders.engine.child", "graders.engine.probes"),
+)
+
+# Far above what any right program needs, far below what could hurt the machine.
+LIMITS = {
+    "RLIMIT_CPU": 20,  # seconds
+    "RLIMIT_AS": 2 << 30,  # bytes of address space
+    "RLIMIT_FSIZE": 32 << 20,  # bytes a file may grow to, standard output included
+    "RLIMIT_NOFILE": 256,
+    "RLIMIT_CORE": 0,
+}
+PATIENCE = 15.0  # seconds a child may take in all, unless a rule says otherwise
+LONGEST_LINE = 8 << 20  # bytes of one message; more is a child that floods the judge
+LAST_REPORTS = (b'{"event": "finished"', b'{"event": "loaded"')
+SHOWN_OUTPUT = 2000  # bytes of a child's standard error that are read back
+
+
+class JudgeBroke(Exception):
+    """Something of the judge's own failed: no verdict about the learner can rest on it."""
+
+
+@dataclass(frozen=True)
+class Stops:
+    """What a child does at the stops of the learner's file: wait for the judge, or end itself at the stop `at`.
+
+    A stop is a line of the program, the kind of stop (`line`, `return`, `statement`), and how often that pair was met.
+    """
+
+    mode: Literal["pause", "kill"]
+    at: tuple[int, str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended: `signal` is 0 unless one ended it, `status` the exit status otherwise."""
+
+    status: int
+    signal: int = 0
+
+    def __str__(self) -> str:
+        if self.signal:
+            return f"ended by {signal.Signals(self.signal).name}"
+        return f"exit status {self.status}"
+
+
+KILLED = Ending(0, signal.SIGKILL)
+
+
+class Workshop:
+    """The fork server and the folder in which children work. Use as a context manager."""
+
+    def __init__(self, method: Method | None = None, preload: Sequence[str] = ()) -> None:
+        self.method: Method = method or ("fork" if hasattr(os, "fork") else "spawn")
+        self.preload = (*PRELOAD, *preload)
+        self.lock = threading.Lock()
+        self.folders = 0
+
+    def __enter__(self) -> Workshop:
+        shared = "/dev/shm"  # memory: a store's fsync costs nothing there, and what is judged does not depend on it
+        base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
+        self.requests, theirs = socket.socketpair()
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import forkserver;"
+            " forkserver.main(int(sys.argv[1]), sys.argv[3], sys.argv[2], sys.argv[4:])"
+        )
+        fd = theirs.fileno()
+        self.server = subprocess.Popen(
+            [sys.executable, "-I", "-c", code, str(fd), str(ROOT), self.method, *self.preload],
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.requests.close()
+        try:
+            self.server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_folder(self) -> Path:
+        """An empty folder of its own, below the workshop's."""
+        with self.lock:
+            self.folders += 1
+            folder = self.folder / str(self.folders)
+        folder.mkdir()
+        return folder
+
+    def start(self, job: Job) -> Child:
+        """Start a child on `job`. Raises JudgeBroke where no child can be had."""
+        ours, control = socket.socketpair()
+        status_read, status_write = os.pipe()
+        try:
+            with self.lock:
+                socket.send_fds(self.requests, [b"+"], [control.fileno(), status_write])
+        except OSError as error:
+            raise JudgeBroke("the fork server has gone") from error
+        finally:
+            control.close()
+            os.close(status_write)
+        child = Child(job, ours, status_read)
+        child.send(job.message())
+        return child
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child is to do: the file to load, the probe to run on it, and how it may be stopped."""
+
+    folder: Path
+    probe: str
+    file: str = "client.py"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    argv: Sequence[str] = ()
+    load: bool = True
+    stops: Stops | None = None
+    output: str = "child"
+    patience: float = PATIENCE
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def message(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "file": self.file,
+            "probe": self.probe,
+            "arguments": dict(self.arguments),
+            "argv": list(self.argv),
+            "load": self.load,
+            "stops": None if self.stops is None else {"mode": self.stops.mode, "at": self.stops.at},
+            "output": self.output,
+            "limits": {**LIMITS, **self.limits},
+            "environment": bare_environment(self.folder),
+        }
+
+
+def bare_environment(folder: Path) -> dict[str, str]:
+    """All that a child's environment holds: nothing of the judge's own."""
+    return {
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+    }
+
+
+class Child:
+    """A running child. `messages` yields what it reports; afterwards `ending` tells how the process ended."""
+
+    def __init__(self, job: Job, control: socket.socket, status: int) -> None:
+        self.job = job
+        self.control = control
+        self.status = status
+        self.deadline = time.monotonic() + job.patience
+        self.timed_out = False
+        self.flooded = False
+        self._buffer = b""
+        self._status_text = b""
+        self._ending: Ending | None = None
+        self._control_open = True
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.ending()
+        self.control.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all that the child will ever report has been read."""
+        return not self._control_open and b"\n" not in self._buffer
+
+    @property
+    def pid(self) -> int:
+        while b"\n" not in self._status_text:
+            self._read_status("the fork server to start a child")
+        return int(self._status_text.split(b"\n")[0])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Answer the child. One that has died meanwhile is noticed when its messages end."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.control.sendall(wire.dumps(dict(message)))
+
+    def go_on(self) -> None:
+        """Let a child go on that has asked."""
+        self.send({})
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What the child reports, until it ends or its time is up (`timed_out` is set then, and it is killed)."""
+        while (message := self.next_message()) is not None:
+            yield message
+
+    def next_message(self) -> dict[str, Any] | None:
+        """The next report, or None after the last."""
+        while b"\n" not in self._buffer:
+            if not self._fill(self.deadline):
+                return None
+        return self._take()
+
+    def waiting_message(self) -> dict[str, Any] | None:
+        """A report that is here already, or None; never waits."""
+        while b"\n" not in self._buffer:
+            if not self._control_open or not select.select([self.control], [], [], 0)[0] or not self._receive():
+                return None
+        return self._take()
+
+    def over(self) -> bool:
+        """Whether the child has made its last report or has ended; what it said before stays to be read."""
+        while self._control_open and select.select([self.control], [], [], 0)[0] and self._receive():
+            pass
+        return self.ended() or any(report in self._buffer for report in LAST_REPORTS)
+
+    def watched(self) -> list[Any]:
+        """What to wait on for news of the child: its reports, and its end. A child that has become another program
+        reports nothing more and still runs."""
+        pipes: list[Any] = [] if self._ending is not None else [self.status]
+        return [*pipes, self.control] if self._control_open else pipes
+
+    def finishes_within(self, seconds: float) -> bool:
+        """Wait for `seconds`, or less where the child makes its last report before."""
+        until = time.monotonic() + seconds
+        while not self.over():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            select.select(self.watched(), [], [], left)
+        return True
+
+    def _take(self) -> dict[str, Any] | None:
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            return wire.loads(line)
+        except ValueError:
+            self.flooded = True  # only a child that writes to the judge's socket itself does this
+            self.kill()
+            return None
+
+    def _fill(self, deadline: float) -> bool:
+        left = deadline - time.monotonic()
+        if not self._control_open:
+            return False
+        if left <= 0 or not select.select([self.control], [], [], left)[0]:
+            self.timed_out = True
+            self.kill()
+            return False
+        return self._receive()
+
+    def _receive(self) -> bool:
+        try:
+            data = self.control.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._control_open = False
+            return False
+        self._buffer += data
+        if len(self._buffer) > LONGEST_LINE:
+            self.flooded = True
+            self.kill()
+            return False
+        return True
+
+    def ending(self) -> Ending:
+        """Wait for the end of the process, ending it when its time is up."""
+        while self._ending is None:
+            left = self.deadline - time.monotonic()
+            if not select.select([self.status], [], [], max(left, 0))[0]:
+                self.timed_out = True
+                self.kill()
+                self.deadline = time.monotonic() + PATIENCE
+            self._read_status("a child's end")
+        return self._ending
+
+    def ended(self) -> bool:
+        """Whether the process has ended by now; never waits."""
+        while self._ending is None and select.select([self.status], [], [], 0)[0]:
+            self._read_status("a child's end")
+        return self._ending is not None
+
+    def _read_status(self, wanted: str) -> None:
+        if not select.select([self.status], [], [], PATIENCE)[0]:
+            raise JudgeBroke(f"waited {PATIENCE:g} s for {wanted}")
+        data = os.read(self.status, 64)
+        if not data:
+            raise JudgeBroke(f"the fork server ended while the judge waited for {wanted}")
+        self._status_text += data
+        lines = self._status_text.split(b"\n")
+        if len(lines) > 2:
+            code = os.waitstatus_to_exitcode(int(lines[1]))
+            self._ending = Ending(code) if code >= 0 else Ending(0, -code)
+            os.close(self.status)
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs. The server reaps it, so the pid cannot have become another's meanwhile."""
+        if not self.ended():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def standard_error(self) -> str:
+        """The end of what it wrote to standard error."""
+        return read_tail(self.job.folder / f"{self.job.output}.err")
+
+
+def read_tail(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - SHOWN_OUTPUT))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def is_asleep(pid: int) -> bool | None:
+    """Whether the process sleeps (waits for something) rather than runs; None where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[0] in "SD"

@@ -1,0 +1,132 @@
+"""Reading a learner's SQLite file from outside, as another process finds it.
+
+The file is hostile input: it is opened with `trusted_schema` off, with a deadline, and nothing about its shape is
+believed. Two ways to look: `read_live` opens the file itself, read-only, while the learner's process may hold locks;
+`crash_image` copies the file with its journal or WAL and opens the copy, which is what the next process would find if
+the learner's were dead now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMPANIONS = ("", "-journal", "-wal")
+MOST_ROWS = 20_000
+LONGEST_READ = 5.0  # seconds
+LIVE_LOCK_WAIT = 2.0  # seconds that a live reader waits for a lock
+
+
+class Unreadable(Exception):
+    """The file cannot be read as the contract's store; the text says why."""
+
+
+class Locked(Exception):
+    """Another connection keeps readers out."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's columns with their place in the primary key (0: none), and some of its rows."""
+
+    columns: dict[str, int]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def select(self, *names: str) -> list[tuple[Any, ...]]:
+        """The rows reduced to the named columns. Raises Unreadable where one is missing."""
+        order = list(self.columns)
+        for name in names:
+            if name not in self.columns:
+                raise Unreadable(f"no column {name}; there are {', '.join(order) or 'none'}")
+        return [tuple(row[order.index(name)] for name in names) for row in self.rows]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(sorted((name for name, place in self.columns.items() if place), key=self.columns.__getitem__))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All tables of a file, by name."""
+
+    tables: dict[str, Table]
+    integrity: str = "ok"
+
+    def table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise Unreadable(f"no table {name}; there are {', '.join(sorted(self.tables)) or 'none'}")
+        return self.tables[name]
+
+
+def read_live(path: Path, tables: Sequence[str], wait: float = LIVE_LOCK_WAIT) -> Contents:
+    """Read over a connection of its own. Raises Unreadable, or Locked where a lock keeps readers out for `wait` s."""
+    if not path.is_file():
+        raise Unreadable("the file does not exist")
+    uri = f"file:{_quoted(path)}?mode=ro"
+    return _read(uri, tables, wait, check=False)
+
+
+def crash_image(path: Path, tables: Sequence[str]) -> Contents | None:
+    """What the next process finds if the one that wrote died now; None where there is no file or an empty one."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return None
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".image-") as folder:
+        copy = Path(folder) / path.name
+        for suffix in COMPANIONS:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}", follow_symlinks=False)
+        return _read(f"file:{_quoted(copy)}?mode=rw", tables, 0, check=True)
+
+
+def fingerprint(path: Path) -> str:
+    """A hash of the file with its journal and WAL: equal hashes, equal recovery."""
+    digest = hashlib.sha256()
+    for suffix in COMPANIONS:
+        try:
+            data = Path(f"{path}{suffix}").read_bytes()
+        except OSError:
+            digest.update(b"absent")
+            continue
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path))
+
+
+def _read(uri: str, names: Sequence[str], wait: float, *, check: bool) -> Contents:
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)) as con:
+            deadline = time.monotonic() + LONGEST_READ
+            con.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+            con.execute("PRAGMA trusted_schema=OFF")
+            con.execute("BEGIN")  # one moment in time for all tables
+            integrity = con.execute("PRAGMA integrity_check(1)").fetchone()[0] if check else "ok"
+            return Contents(dict(_tables(con, names)), str(integrity))
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise Locked(str(error)) from None
+        raise Unreadable(str(error)) from None
+    except sqlite3.Error as error:
+        raise Unreadable(str(error)) from None
+
+
+def _tables(con: sqlite3.Connection, names: Sequence[str]) -> Iterator[tuple[str, Table]]:
+    for name in names:
+        found = con.execute("SELECT type FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (name,)).fetchone()
+        if found is None or found[0] != "table":
+            continue
+        columns = {row[1].lower(): row[5] for row in con.execute(f"PRAGMA table_info({name})")}
+        rows = con.execute(f"SELECT * FROM {name} LIMIT {MOST_ROWS}").fetchall()
+        yield name, Table(columns, tuple(rows))

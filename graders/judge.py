@@ -1,0 +1,215 @@
+"""Judging a file: every rule of every step asked for, each in child processes of its own.
+
+A step is judged on its own. Where an earlier section of the learner's file fails, the reference's section stands in for
+it, so that one mistake costs one step.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from graders.engine import sections
+from graders.engine.processes import JudgeBroke, Method, Workshop
+from graders.engine.program import Program, compose
+from graders.engine.rules import Broken, Case, Rule, Step, Unit
+from graders.engine.sections import LearnerFile
+from graders.registry import unit as find_unit
+from graders.verdict import JUDGE_VERSION, Exploration, Finding, Outcome, StepVerdict, Verdict
+
+Progress = Callable[[str, int, int], None]
+RULES_AT_ONCE = 6  # rules wait more than they compute
+LONGEST_FILE = 1 << 20  # bytes of source; no hand-written program comes near
+LOADS = "graders.engine.probes:public_names"
+
+
+def todays_seed() -> int:
+    """The seed where none is given: the date as a number, so that a day's verdicts on one file are all the same."""
+    return int(f"{datetime.date.today():%Y%m%d}")
+
+
+def judge(
+    source: str,
+    *,
+    unit: str = "receiver",
+    name: str | None = None,
+    steps: Sequence[str] | None = None,
+    seed: int | None = None,
+    method: Method | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Judge the text of a learner's file.
+
+    `steps` are the steps wanted (None: all). `progress` is called with a step's name, rules done and rules in all.
+    Raises KeyError for an unknown unit or step; everything about the learner's file is in the verdict.
+    """
+    chosen = find_unit(unit)
+    wanted = [chosen.step(step).name for step in steps] if steps is not None else [step.name for step in chosen.steps]
+    seed = todays_seed() if seed is None else seed
+    learner = sections.split(source, [step.name for step in chosen.steps], name or chosen.file_name)
+    with Workshop(method, preload=chosen.preload) as workshop:
+        bench = _Bench(chosen, learner, seed, workshop, progress)
+        judged = [bench.step(step.name) for step in chosen.steps if step.name in wanted]
+    exploration = sum((result.exploration for result in judged), Exploration())
+    return Verdict(unit, seed, tuple(result.verdict for result in judged), exploration)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    verdict: StepVerdict
+    exploration: Exploration
+    loads: bool
+
+
+_remembered: dict[str, _Judged] = {}
+_remembered_lock = threading.Lock()
+MOST_REMEMBERED = 64
+
+
+class _Bench:
+    """One file under judgement: the verdicts of earlier steps decide what later ones are judged with."""
+
+    def __init__(
+        self, unit: Unit, learner: LearnerFile, seed: int, workshop: Workshop, progress: Progress | None
+    ) -> None:
+        self.unit = unit
+        self.learner = learner
+        self.seed = seed
+        self.workshop = workshop
+        self.progress = progress
+        self.reference = sections.split(unit.reference(), [step.name for step in unit.steps], unit.file_name)
+        self.judged: dict[str, _Judged] = {}
+
+    def step(self, name: str) -> _Judged:
+        """The step's verdict, from memory where the same program was judged before with the same seed."""
+        if name in self.judged:
+            return self.judged[name]
+        step = self.unit.step(name)
+        program = self.program(name)
+        key = self.memory_key(step, program)
+        with _remembered_lock:
+            result = _remembered.get(key)
+        if result is None:
+            result = self.judge_step(step, program)
+            if result.verdict.outcome is not Outcome.ERROR:
+                with _remembered_lock:
+                    _remembered[key] = result
+                    while len(_remembered) > MOST_REMEMBERED:
+                        _remembered.pop(next(iter(_remembered)))
+        self.judged[name] = result
+        return result
+
+    def memory_key(self, step: Step, program: Program) -> str:
+        places = ",".join(str(line.number) for line in program.lines)
+        parts = (JUDGE_VERSION, self.unit.name, step.name, str(self.seed), self.workshop.method, program.text, places)
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def program(self, name: str) -> Program:
+        """The learner's sections up to `name`, with the reference's in place of earlier ones that fail."""
+        upto = [step.name for step in self.unit.steps]
+        upto = upto[: upto.index(name) + 1]
+        earlier = {step: self.step(step) for step in upto[:-1]}
+        return compose(
+            self.learner,
+            self.reference,
+            upto,
+            replaced={step for step, result in earlier.items() if result.verdict.outcome is Outcome.FAIL},
+            unloadable={step for step, result in earlier.items() if not result.loads},
+            public={public for step in self.unit.steps for public in step.public},
+        )
+
+    def judge_step(self, step: Step, program: Program) -> _Judged:
+        first, _ = self.judge_rule(_defines(step, self.learner), program)
+        if first.outcome is not Outcome.PASS:
+            skipped = [_skipped(rule, step) for rule in step.rules]
+            return _Judged(StepVerdict(step.name, step.title, (first, *skipped)), Exploration(), loads=False)
+        done = 0
+        lock = threading.Lock()
+
+        def judge_one(rule: Rule) -> tuple[Finding, Exploration]:
+            nonlocal done
+            result = self.judge_rule(rule, program)
+            with lock:
+                done += 1
+                if self.progress is not None:
+                    self.progress(step.name, done, len(step.rules))
+            return result
+
+        with ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+            results = list(pool.map(judge_one, step.rules))
+        findings = (first, *(finding for finding, _ in results))
+        exploration = sum((explored for _, explored in results), Exploration())
+        return _Judged(StepVerdict(step.name, step.title, findings), exploration, loads=True)
+
+    def judge_rule(self, rule: Rule, program: Program) -> tuple[Finding, Exploration]:
+        """One rule's finding. The judge's own faults become the outcome `error`, after a second try."""
+        for attempt in (1, 2):
+            case = Case(self.workshop, program, self.seed, rule.id)
+            try:
+                rule.judge(case)
+            except Broken as broken:
+                return _broken(rule, broken, case), case.exploration
+            except Exception as error:
+                if attempt == 1 and isinstance(error, JudgeBroke | OSError):
+                    continue
+                return _error(rule, error, case), case.exploration
+            return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points), case.exploration
+        raise AssertionError("unreachable")
+
+
+def _defines(step: Step, learner: LearnerFile) -> Rule:
+    """The rule that comes before all others of a step: without it there is nothing to judge."""
+
+    def defines(case: Case) -> None:
+        if not learner.has(step.name):
+            case.fail(
+                f"a cell that starts with `# %% {step.name}`",
+                f"{learner.name} has no such line",
+                "the step has not been written yet, or its marker is misspelt",
+                f"the lines that start with `# %%`; this step's is exactly `# %% {step.name}`",
+            )
+        found = case.run(LOADS, {"names": list(step.public)}, patience=5.0)
+        for name, kind in found.items():
+            if kind != "callable":
+                case.fail(
+                    f"the section defines {name}",
+                    f"{name} is {kind} after the section has run",
+                    f"the definition of {name} is missing, misspelt, or in a later section",
+                    f"the cell `# %% {step.name}`",
+                )
+
+    names = " and ".join(step.public) or "what the step needs"
+    defines.__doc__ = f"The section runs on top of the earlier ones and defines {names}."
+    return Rule(step.name, "defines", 0.0, defines)
+
+
+def _skipped(rule: Rule, step: Step) -> Finding:
+    message = f"Not judged: first make {step.name}/defines pass."
+    return Finding(rule.id, rule.sentence, Outcome.SKIPPED, rule.points, message)
+
+
+def _broken(rule: Rule, broken: Broken, case: Case) -> Finding:
+    rows = [("Expected", broken.expected), ("Observed", broken.observed)]
+    if broken.where is not None and str(broken.where) not in broken.observed:
+        rows.append(("In your code", str(broken.where)))
+    rows += [("Likely cause", broken.cause), ("Look at", broken.look)]
+    message = "\n".join(f"{label}: {text}" for label, text in rows if text)
+    evidence: dict[str, object] = {"expected": broken.expected, "observed": broken.observed}
+    if broken.where is not None:
+        evidence["where"] = {"file": broken.where.file, "line": broken.where.line, "text": broken.where.text.strip()}
+    story = broken.story or case.story
+    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story.lines()), evidence)
+
+
+def _error(rule: Rule, error: Exception, case: Case) -> Finding:
+    message = (
+        f"The judge could not tell, through a fault of its own: {type(error).__name__}: {error}\n"
+        "This costs you nothing. Run the check again; if it stays, report it with the seed."
+    )
+    evidence = {"traceback": traceback.format_exception(error)}
+    return Finding(rule.id, rule.sentence, Outcome.ERROR, rule.points, message, tuple(case.story.lines()), evidence)

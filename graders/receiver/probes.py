@@ -1,0 +1,348 @@
+"""Probes of the unit `receiver`: they run in the child, drive the learner's functions, and report what they saw.
+
+No expected value is known here. What a probe is told to do comes from the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from graders.engine.child import Session
+
+HERE = "graders.receiver.probes"
+PARSE = f"{HERE}:parse_lines"
+OPEN = f"{HERE}:open_once"
+OPEN_AND_TOUCH = f"{HERE}:open_and_touch"
+APPLY = f"{HERE}:apply_events"
+RELATED = f"{HERE}:related_exceptions"
+REPLAY = f"{HERE}:replays"
+CONSUME = f"{HERE}:consume_lines"
+SESSION = f"{HERE}:run_session"
+
+
+class Injected(BaseException):
+    """An error of the judge's making that no program can have prepared for."""
+
+
+FAULTS: Mapping[str, type[BaseException]] = {
+    "ValueError": ValueError,
+    "OSError": OSError,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "CancelledError": asyncio.CancelledError,
+    "GeneratorExit": GeneratorExit,
+    "Injected": Injected,
+}
+
+
+def parse_lines(session: Session, client: ModuleType, lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """`parse_line` on each line."""
+    return [session.attempt(client.parse_line, line) for line in lines]
+
+
+def related_exceptions(session: Session, client: ModuleType, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs (a, b) of `names` where a is b, or a subclass of b."""
+    classes = {name: getattr(client, name, None) for name in names}
+    known = {name: value for name, value in classes.items() if isinstance(value, type)}
+    return [(a, b) for a in known for b in known if a != b and issubclass(known[a], known[b])]
+
+
+# --- store ----------------------------------------------------------------------------------------------------------
+
+
+def open_once(session: Session, client: ModuleType, path: str) -> dict[str, Any]:
+    """`open_store`, what the connection is like, and which descriptors of the file stay open when it fails."""
+    con: Any = None
+    try:
+        con = client.open_store(path)
+    except BaseException as error:
+        left_open = len(_descriptors_of(path))  # while the exception, and with it the frame's variables, is alive
+        return {"call": {"raised": session.describe(error)}, "left_open": left_open}
+    facts: dict[str, Any] = {"call": {"returned": con}, "is_connection": isinstance(con, sqlite3.Connection)}
+    if facts["is_connection"]:
+        facts |= {
+            "isolation_level": con.isolation_level,
+            "autocommit": repr(getattr(con, "autocommit", None)),
+            "in_transaction": con.in_transaction,
+        }
+        session.ask("opened", **facts)
+        facts["journal_mode"] = session.attempt(lambda: con.execute("PRAGMA journal_mode").fetchone()[0])
+        con.close()
+    return facts
+
+
+def open_and_touch(session: Session, client: ModuleType, path: str) -> dict[str, Any]:
+    """`open_store`, then one change over the connection, and the total as the connection sees it when told to look."""
+    session.ask("ready")
+    opened = session.attempt(client.open_store, path)
+    if "raised" in opened:
+        return {"call": opened}
+    con = opened["returned"]
+    session.ask("opened")
+    touched = session.attempt(lambda: con.execute("UPDATE checkpoint SET total = total + 1 WHERE id = 1").rowcount)
+    session.ask("touched")
+    seen = session.attempt(lambda: con.execute("SELECT total FROM checkpoint WHERE id = 1").fetchone()[0])
+    return {"call": {"returned": None}, "touched": touched, "seen": seen}
+
+
+def _descriptors_of(path: str) -> list[int]:
+    try:
+        wanted = os.stat(path)
+    except OSError:
+        return []
+    return [
+        fd
+        for fd, found in _open_descriptors()
+        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino) and stat.S_ISREG(found.st_mode)
+    ]
+
+
+def _open_descriptors() -> Iterator[tuple[int, os.stat_result]]:
+    for fd in range(3, 256):
+        with contextlib.suppress(OSError):
+            yield fd, os.fstat(fd)
+
+
+# --- atomic_apply ---------------------------------------------------------------------------------------------------
+
+
+def apply_events(
+    session: Session, client: ModuleType, path: str, calls: Sequence[Mapping[str, Any]], before: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Open the store, run the statements `before` on its connection, then `apply_event` once for each of `calls`.
+
+    A call is `{"seq", "delta"}` and may have `"fault"`: `ask` (report what the connection sees, wait for the judge),
+    `raise:<name>`, `exit:<status>` or `kill`. Before each call the probe asks `calling`, after it `called`.
+    """
+    con = client.open_store(path)
+    for statement in before:
+        con.execute(statement).fetchall()
+    reports = []
+    for number, call in enumerate(calls):
+        session.ask("calling", number=number)
+        report = _apply(session, client, con, call)
+        reports.append(report)
+        session.ask("called", number=number, **report)
+    return reports
+
+
+def _apply(session: Session, client: ModuleType, con: sqlite3.Connection, call: Mapping[str, Any]) -> dict[str, Any]:
+    hook = _Hook(session, con, call.get("fault"))
+    arguments = () if call.get("fault") is None else (hook,)
+    injected = False
+    try:
+        outcome: dict[str, Any] = {"returned": client.apply_event(con, call["seq"], call["delta"], *arguments)}
+    except BaseException as error:
+        injected = error is hook.error
+        outcome = {"raised": session.describe(error)}
+    return {
+        "call": outcome,
+        "in_transaction": con.in_transaction,
+        "hook_calls": hook.calls,
+        "same_object": injected,
+    }
+
+
+class _Hook:
+    """What is passed as `fault`."""
+
+    def __init__(self, session: Session, con: sqlite3.Connection, plan: str | None) -> None:
+        self.session = session
+        self.con = con
+        self.plan = plan or ""
+        self.calls = 0
+        name = self.plan.removeprefix("raise:")
+        self.error = FAULTS[name](f"made by the judge: {name}") if self.plan.startswith("raise:") else None
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        if self.plan.startswith("exit:"):
+            os._exit(int(self.plan.removeprefix("exit:")))
+        if self.plan == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.session.ask(
+            "fault",
+            inside=self.session.attempt(
+                lambda: self.con.execute("SELECT last, total FROM checkpoint WHERE id = 1").fetchone()
+            ),
+            in_transaction=self.con.in_transaction,
+        )
+
+
+# --- retention ------------------------------------------------------------------------------------------------------
+
+
+def replays(session: Session, client: ModuleType, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """`replay` once for each of `calls`, with the log as it is afterwards."""
+    reports = []
+    for call in calls:
+        log = call["log"]
+        outcome = session.attempt(client.replay, log, call["cursor"], call["limit"])
+        reports.append({"call": outcome, "log": log})
+    return reports
+
+
+# --- ack_after_commit -----------------------------------------------------------------------------------------------
+
+
+def consume_lines(
+    session: Session, client: ModuleType, path: str, lines: Sequence[bytes], before: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Open the store, then `consume_line` once for each line; `called` is asked after each."""
+    con = client.open_store(path)
+    for statement in before:
+        con.execute(statement).fetchall()
+    reports = []
+    for number, line in enumerate(lines):
+        session.ask("calling", number=number)
+        report = {"call": session.attempt(client.consume_line, con, line), "in_transaction": con.in_transaction}
+        reports.append(report)
+        session.ask("called", number=number, **report)
+    return reports
+
+
+# --- reclamation ----------------------------------------------------------------------------------------------------
+
+TURNS = 12  # turns of the event loop after which everything that was scheduled has run
+
+
+def run_session(
+    session: Session,
+    client: ModuleType,
+    port: int,
+    path: str,
+    timeout: float | None,
+    hook: str | None = None,
+    cancellable: bool = False,
+    slow_network: int | None = None,
+) -> dict[str, Any]:
+    """`run_client` in an event loop of its own, and what it leaves behind.
+
+    `hook`: None (no before_ack), `ask` (wait for the judge each time), `note` (only count), or `raise:<name>`.
+    `cancellable`: the judge's next message cancels the call. `slow_network`: bytes that the transport buffers before
+    `drain` waits (None: as usual); the socket's own buffer is as small as the system allows then.
+    """
+    watched = _Watched(session, client, path)
+    _patch_network(session, watched, slow_network)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        facts = asyncio.run(watched.call(port, timeout, hook, cancellable))
+        gc.collect()
+    facts["warnings"] = [str(warning.message) for warning in warned if warning.category is ResourceWarning]
+    return facts
+
+
+class _Watched:
+    """One call of `run_client` with the descriptors and tasks around it."""
+
+    def __init__(self, session: Session, client: ModuleType, path: str) -> None:
+        self.session = session
+        self.client = client
+        self.path = path
+        self.hooked: list[int] = []
+        self.attempts = 0
+
+    async def call(self, port: int, timeout: float | None, hook: str | None, cancellable: bool) -> dict[str, Any]:
+        named: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        if hook is not None:
+            named["before_ack"] = self._before_ack(hook)
+        loop = asyncio.get_running_loop()
+        me = asyncio.current_task()
+        before = {fd for fd, _ in _open_descriptors()}
+        if cancellable:
+            loop.add_reader(self.session.fileno(), lambda: self._cancel_later(loop, me))
+        try:
+            returned = await self.client.run_client("127.0.0.1", port, self.path, **named)
+            facts = self._facts(before, {"returned": returned})
+        except BaseException as error:
+            facts = self._facts(before, {"raised": self.session.describe(error)})
+        if cancellable:
+            loop.remove_reader(self.session.fileno())
+        if me is not None:
+            while me.cancelling():
+                me.uncancel()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        facts["open_later"] = self._leftovers(before)
+        return facts
+
+    def _facts(self, before: set[int], outcome: dict[str, Any]) -> dict[str, Any]:
+        """What is open at the very moment at which the call has come back."""
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        return {
+            "call": outcome,
+            "open_at_once": self._leftovers(before),
+            "tasks": len(tasks),
+            "hooked": self.hooked,
+            "attempts": self.attempts,
+        }
+
+    def _leftovers(self, before: set[int]) -> dict[str, int]:
+        mine = set(_descriptors_of(self.path))
+        new = [(fd, found) for fd, found in _open_descriptors() if fd not in before]
+        sockets = sum(stat.S_ISSOCK(found.st_mode) for _, found in new)
+        return {"sockets": sockets, "store": sum(fd in mine for fd, _ in new)}
+
+    def _cancel_later(self, loop: asyncio.AbstractEventLoop, me: asyncio.Task[Any] | None) -> None:
+        """Cancel after some turns of the loop, so that the client waits in its read by then."""
+        loop.remove_reader(self.session.fileno())
+        self.session.receive()
+
+        def turn(left: int) -> None:
+            if left:
+                loop.call_soon(turn, left - 1)
+            elif me is not None:
+                me.cancel()
+
+        turn(TURNS)
+
+    def _before_ack(self, plan: str) -> Callable[[int], None]:
+        def before_ack(seq: int) -> None:
+            self.hooked.append(seq)
+            if plan.startswith("raise:"):
+                name = plan.removeprefix("raise:")
+                raise FAULTS[name](f"made by the judge: {name}")
+            if plan == "ask":
+                self.session.ask("before_ack", seq=seq)
+
+        return before_ack
+
+
+def _patch_network(session: Session, watched: _Watched, slow_network: int | None) -> None:
+    """Watch connection attempts and the moment of closing; where asked, give the socket hardly any room to write."""
+    loop_class = asyncio.selector_events.BaseSelectorEventLoop
+    transport_class = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
+    connect, close, start = loop_class.sock_connect, transport_class.close, transport_class.__init__
+
+    async def counted_connect(self: Any, sock: Any, address: Any) -> Any:
+        watched.attempts += 1
+        return await connect(self, sock, address)
+
+    def told_close(self: Any) -> None:
+        if not self.is_closing():
+            session.tell("closing")
+        close(self)
+
+    def narrow_start(self: Any, loop: Any, sock: Any, *arguments: Any, **named: Any) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        start(self, loop, sock, *arguments, **named)
+        if slow_network:
+            self.set_write_buffer_limits(high=slow_network)
+
+    loop_class.sock_connect = counted_connect  # type: ignore[method-assign]
+    transport_class.close = told_close
+    if slow_network is not None:
+        transport_class.__init__ = narrow_start

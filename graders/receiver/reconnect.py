@@ -1,0 +1,276 @@
+"""Step `reconnect`: `client.py` as a command, ended for real between COMMIT and ACK, and started again for real."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from graders.engine.explore import World, explore
+from graders.engine.probes import AS_COMMAND, AS_MAIN
+from graders.engine.processes import Child, Ending, Job
+from graders.engine.rules import Case, Step
+from graders.receiver.ack_after_commit import line_of
+from graders.receiver.atomic_apply import crash_books, new_store
+from graders.receiver.ledger import books_after, expect_books, look, make_events
+from graders.receiver.publisher import HOST, Connection, Publisher, StopAndWait, free_port
+
+STEP = Step("reconnect", public=("main",))
+
+PATIENCE = 20.0  # seconds for a process that includes a new interpreter
+SHOWN = 160  # characters of a last line
+
+
+class Command:
+    """`python client.py HOST PORT DB …` as a process, and its end. Use as a context manager."""
+
+    def __init__(self, case: Case, port: int, path: Path, *options: str, real: bool = False) -> None:
+        self.case = case
+        folder = case.new_folder()
+        argv = [HOST, str(port), str(path), *options]
+        case.story.receiver(f"a new process starts: python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip())
+        probe = AS_COMMAND if real else AS_MAIN
+        self.child: Child = case.start(probe, folder=folder, argv=argv, load=False, patience=PATIENCE)
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.__exit__()
+
+    def ending(self) -> Ending:
+        """Wait for the end. A process that does not end breaks the rule."""
+        self.unwound = [message for message in self.child.messages() if message.get("event") == "unwound"]
+        ending = self.child.ending()
+        if self.child.timed_out:
+            self.case.fail_silent(self.child, "the process comes to its end")
+        self.case.story.receiver(f"the process ends: {ending}")
+        return ending
+
+    def last_line(self) -> str:
+        lines = self.child.standard_error().strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def expect_success(self) -> None:
+        ending = self.ending()
+        if ending != Ending(0):
+            self.case.fail(
+                "exit status 0 after a clean end of the stream",
+                f"{ending}" + (f"; its last line on standard error is `{self.last_line()[:SHOWN]}`" if self.last_line() else ""),
+                look="what main returns, and what is passed to sys.exit",
+                where=self.case.lines_with("sys.exit", "__main__"),
+            )
+
+
+@STEP.rule(0.5)
+def command(case: Case) -> None:
+    """`python client.py HOST PORT DB` runs one session, creates the store if need be, and ends with exit status 0."""
+    events = make_events(case, 3)
+    path = case.new_folder() / "new.db"
+    for options, have in (((), 0), (("--timeout", "10"), 2)):
+        with Publisher(case) as publisher, Command(case, publisher.port, path, *options, real=True) as run:
+            peer = publisher.accept(run.child)
+            peer.expect(b"RESUME %d\n" % (have - 1))
+            for event in events[have : have + 2]:
+                peer.send(line_of(event))
+                peer.expect(b"ACK %d\n" % event[0])
+            peer.finish()
+            run.expect_success()
+            peer.expect_nothing_more("one ACK an event")
+            if publisher.has_another():
+                case.fail("one process is one session", "it connects a second time", look="loops around run_client")
+            expect_books(case, path, books_after(events[: have + 2]), "after the process has ended")
+
+
+@STEP.rule(0.5)
+def failures(case: Case) -> None:
+    """An expected failure is told in one last line on standard error: no traceback, and an exit status that is not 0."""
+    told: dict[str, str] = {}
+    for kind in ("refused", "timeout", "reset", "protocol", "gap", "conflict"):
+        told[kind] = _fail_as(case, kind)
+        del case.story.events[:]
+    if len(set(told.values())) == 1:
+        case.fail(
+            "the last line on standard error says what failed",
+            f"it is `{told['gap'][:SHOWN]}` for a refused connection, a timeout, a reset, a bad line, a gap and a conflict alike",
+            "the message does not hold the error",
+            "what main prints to sys.stderr",
+            where=case.lines_with("stderr"),
+        )
+
+
+def _fail_as(case: Case, kind: str) -> str:
+    """One session that fails in the way `kind`; gives back the last line on standard error."""
+    events = make_events(case, 1)
+    path = new_store(case, events)
+    with contextlib.ExitStack() as stack:
+        if kind == "refused":
+            port = stack.enter_context(contextlib.contextmanager(free_port)())
+            case.story.publisher("is not there: nobody listens on the port")
+            run = stack.enter_context(Command(case, port, path))
+        else:
+            publisher = stack.enter_context(Publisher(case))
+            options = ("--timeout", "0.3") if kind == "timeout" else ()
+            run = stack.enter_context(Command(case, publisher.port, path, *options))
+            peer = publisher.accept(run.child)
+            peer.expect(b"RESUME 0\n")
+            _misbehave(peer, kind, events[0])
+        ending = run.ending()
+        last = run.last_line()
+        story = f"its last line on standard error: `{last[:SHOWN]}`" if last else "it says nothing on standard error"
+        case.story.receiver(story)
+        where = case.lines_with("except", "asyncio.run")
+        if ending.signal or ending.status == 0:
+            case.fail(f"an exit status that is not 0 ({kind})", f"{ending}", where=where)
+        if "Traceback (most recent call last)" in run.child.standard_error():
+            missing = f"main does not expect this error ({kind})"
+            case.fail("no traceback for an expected failure", f"a traceback that ends with `{last[:SHOWN]}`", missing, where=where)
+        if not last:
+            case.fail(f"a last line on standard error that says what failed ({kind})", "nothing", where=where)
+        return last
+
+
+def _misbehave(peer: Connection, kind: str, event: tuple[int, int]) -> None:
+    match kind:
+        case "timeout":
+            peer.case.story.publisher("sends nothing, and keeps the connection open")
+        case "reset":
+            peer.reset()
+        case "protocol":
+            peer.send(b"HELLO\n")
+        case "gap":
+            peer.send(b"EVENT 5 1\n")
+        case "conflict":
+            peer.send(b"EVENT 0 %d\n" % -event[1])
+
+
+@STEP.rule(0.5)
+def exit_before_ack(case: Case) -> None:
+    """`--exit-before-ack SEQ` ends the process with `os._exit(17)` after the COMMIT of SEQ and before its ACK, for 0 too."""
+    for seq in (0, 2):
+        events = make_events(case, 3)
+        path = new_store(case)
+        with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", str(seq)) as run:
+            peer = publisher.accept(run.child)
+            peer.expect(b"RESUME -1\n")
+            for event in events[: seq + 1]:
+                peer.send(line_of(event))
+                if event[0] < seq:
+                    peer.expect(b"ACK %d\n" % event[0])
+            _expect_cut(case, run, seq)
+            peer.expect_nothing_more(f"ACK {seq} is never written")
+            expect_books(case, path, books_after(events[: seq + 1]), "after the process has ended")
+    with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", "9") as run:
+        peer = publisher.accept(run.child)
+        peer.expect(b"RESUME 2\n")
+        peer.finish()
+        run.expect_success()
+
+
+def _expect_cut(case: Case, run: Command, seq: int) -> None:
+    ending = run.ending()
+    where = case.lines_with("_exit", "exit_before_ack", "before_ack")
+    if ending != Ending(17):
+        case.fail(
+            f"--exit-before-ack {seq} ends the process with status 17",
+            f"{ending}",
+            "0 is taken for `no number given`" if seq == 0 else "",
+            "how the option is compared with seq: 0 is false, but it is not None",
+            where=where,
+        )
+    if run.unwound:
+        case.fail(
+            "the process ends at once, as when the power goes out: os._exit",
+            f"it ended in order, by {run.unwound[0].get('by')}: `finally` and clean-up ran first",
+            "sys.exit raises SystemExit, which closes everything on its way out",
+            "os._exit(17)",
+            where=where,
+        )
+
+
+@STEP.rule(0.5)
+def two_processes(case: Case) -> None:
+    """The first process stores 0 and 1 and dies before ACK 1; the second resumes at 1, is sent 1 again, and counts it once."""
+    events = make_events(case, 3)
+    path = case.new_folder() / "machine.db"
+    with Publisher(case) as publisher:
+        with Command(case, publisher.port, path, "--exit-before-ack", "1", real=True) as first:
+            peer = publisher.accept(first.child)
+            peer.expect(b"RESUME -1\n")
+            peer.send(line_of(events[0]))
+            peer.expect(b"ACK 0\n")
+            peer.send(line_of(events[1]))
+            if first.ending() != Ending(17):
+                case.fail("the first process ends with status 17 before ACK 1", str(first.child.ending()))
+            peer.expect_nothing_more("ACK 1 is never written by the first process")
+        expect_books(case, path, books_after(events[:2]), "between the two processes")
+        with Command(case, publisher.port, path, real=True) as second:
+            peer = publisher.accept(second.child)
+            peer.expect(b"RESUME 1\n", "event 1 is stored, though its ACK was lost")
+            for event in events[1:]:
+                peer.send(line_of(event))
+                peer.expect(b"ACK %d\n" % event[0])
+            peer.finish()
+            second.expect_success()
+            peer.expect_nothing_more("the second process acknowledges 1 and 2, once each")
+        expect_books(case, path, books_after(events), "in the end", "event 1 was lost, or counted twice")
+
+
+@STEP.rule(1.0)
+def killed_anywhere(case: Case) -> None:
+    """Killed at any line of a session and started again: no event is lost, none is counted twice, no ACK was a lie."""
+    explore(case, SessionAndDie(make_events(case, 3)))
+
+
+class SessionAndDie:
+    """A session with three events and a resent one is ended anywhere; the next process carries on with the same file."""
+
+    def __init__(self, events: Sequence[tuple[int, int]]) -> None:
+        self.events = events
+
+    def first(self, world: World) -> Job:
+        peer = world.peer
+        assert isinstance(peer, StopAndWait)
+        return world.case.job(
+            AS_MAIN, folder=world.folder, argv=[HOST, str(peer.port), str(world.store), "--timeout", "30"], load=False
+        )
+
+    again = first
+
+    def peer(self) -> AbstractContextManager[Any] | None:
+        return StopAndWait(self.events)
+
+    def after_crash(self, world: World) -> None:
+        peer = world.peer
+        assert isinstance(peer, StopAndWait)
+        found = crash_books(world)
+        case = world.case
+        if found.trouble():
+            case.fail("total is the ledger's sum, last its greatest seq, and there is no hole", found.trouble(), BETWEEN)
+        if found.last < peer.acknowledged:
+            case.fail(
+                f"event {peer.acknowledged}, whose ACK the publisher has seen, is in the store",
+                f"the next process finds {found}",
+                "the ACK left before the COMMIT",
+                "the order of COMMIT and writer.write",
+            )
+        peer.committed = found.last
+
+    def after_recovery(self, world: World) -> None:
+        peer = world.peer
+        assert isinstance(peer, StopAndWait)
+        case = world.case
+        if peer.trouble:
+            case.fail(*peer.trouble)
+        if world.ending != Ending(0):
+            words = world.last_words.strip().splitlines()
+            told = f"; its last line on standard error is `{words[-1][:SHOWN]}`" if words else ""
+            case.fail("the session ends with exit status 0", f"{world.ending}{told}", BETWEEN)
+        found = crash_books(world)
+        if found != books_after(self.events):
+            case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", BETWEEN)
+
+
+BETWEEN = "what is stored together and what is stored apart: a crash falls between any two COMMITs"

@@ -1,0 +1,5 @@
+"""The unit `receiver`: a vending machine's receiver, `client.py`."""
+
+from graders.engine.assemble import assemble
+
+UNIT = assemble("graders.receiver", "client.py", preload=("graders.receiver.probes",))
