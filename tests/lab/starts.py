@@ -90,6 +90,12 @@ class Started:
         return self.said["stdout"].decode()
 
 
+def surroundings(**changes: str) -> dict[str, str]:
+    """The environment of a command that a user types: nothing of the running test suite's own in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PIP_", "JUPYTER"))}
+    return {**kept, **changes}
+
+
 def ran(command: list[str], cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE
