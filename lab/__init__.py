@@ -1,10 +1,8 @@
 """What a learner touches: the `%%step` magic, `check`, `hint` and `catch_up`, and the launcher.
 
 Importing this package needs the standard library only, because the launcher runs before anything is installed; the
-notebook's names are brought in when they are first asked for.
+notebook's names are brought in when they are first asked for. It keeps to the syntax of Python 3.6: see `lab.__main__`.
 """
-
-from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 

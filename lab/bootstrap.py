@@ -1,9 +1,10 @@
 """Makes `.venv` beside pyproject.toml, with everything requirements.lock pins and the project itself, once.
 
-Whether that has been done is written last, in `.venv/recovery-lab.json`, as what it was done for (the pins, the Python
-version, the folder). So an installation that was cut off is known by its unfinished mark and made anew, pins that
-changed are brought up to date in place, and a `.venv` without a mark is somebody else's and is left alone. A lock file
-lets one start install while others wait; pip holds it too, so that it is free only when nothing writes there any more.
+Whether that has been done is written last, in `.venv/recovery-lab.json`, as what it was done for (the pins, the
+Python version, the folder). So an installation that was cut off is known by its empty mark and made anew, pins that
+changed or could not be had are brought in where it stands, and a `.venv` without a mark is somebody else's and is
+left alone. A lock file lets one start install while others wait; pip holds it too, so that it is free only when
+nothing writes there any more.
 
 Standard library only, and in the syntax of Python 3.6: see `lab.__main__`.
 """
@@ -137,7 +138,7 @@ def read_mark(root: str) -> Optional[Dict[str, Any]]:
     try:
         with open(mark_file(root), encoding="utf-8") as file:
             mark = json.load(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
         return {}
@@ -222,7 +223,12 @@ def install(root: str, lock: int) -> None:
     with runner.ended_with_us():
         if fresh:
             make_venv(runner, venv)
-        pip_install(runner, root)
+        try:
+            pip_install(runner, root)
+        except Problem:
+            # pip gave up by itself, so what is there is whole, though not all of it.
+            write_mark(root, dict(want, pins="incomplete"))
+            raise
     write_mark(root, want)
     say("Done in {:.0f} s".format(time.monotonic() - begun))
 
