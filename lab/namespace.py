@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from IPython.core.getipython import get_ipython
 
 from graders.engine.rules import Unit
 from lab import learner_file, trial
-from lab.section_writer import owner_of, up_to
+from lab.section_writer import is_starter, owner_of, section_text, up_to
 
 RESERVED = {"check", "hint", "catch_up", "display", "get_ipython", "In", "Out", "exit", "quit"}
 OUTPUT_LIMIT = 20_000  # characters that a file may print while it is imported
@@ -37,7 +38,7 @@ def bring_in(unit: Unit, step: str) -> None:
     if found is None:
         found = _import_here(program, path)
     if found is None:
-        _say_done(unit, step)
+        _say_done(unit, step, program)
         return
     _forget(unit.step(step).public)
     say(_explain(unit, step, program, found))
@@ -72,13 +73,15 @@ def _forget(names: tuple[str, ...]) -> None:
             del shell.user_ns[name]
 
 
-def _say_done(unit: Unit, step: str) -> None:
+def _say_done(unit: Unit, step: str, program: str) -> None:
     public = unit.step(step).public
     lacking = [name for name in public if name not in vars(sys.modules[Path(unit.file_name).stem])]
     if lacking:
         say(f"{step} is in {unit.file_name}, but it does not define {', '.join(lacking)}.")
-    else:
-        say(f"{step} is in {unit.file_name}. Ready here: {', '.join(public)}.")
+        return
+    unwritten = is_starter(section_text(program, step, names_of(unit)) or "")
+    rest = " It still raises NotImplementedError where your code goes." if unwritten else ""
+    say(f"{step} is in {unit.file_name}. Ready here: {', '.join(public)}.{rest}")
 
 
 def _explain(unit: Unit, step: str, program: str, found: trial.Trouble) -> str:
@@ -114,5 +117,5 @@ class _Cut:
             self.room -= len(words)
         return len(words)
 
-    def flush(self) -> None:
-        self.real.flush()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)

@@ -59,6 +59,13 @@ def test_without_its_memory_the_magic_backs_up_rather_than_loses(kernel: Kernel,
     assert (tmp_path / "client.framing.1.bak.py").read_text() == f"{FRAMING}\n"
 
 
+def test_a_starter_says_that_it_is_one(kernel: Kernel) -> None:
+    assert kernel.run(f"%%step framing\n{STARTER}").lines == [
+        "framing is in client.py. Ready here: ProtocolError, parse_line."
+        " It still raises NotImplementedError where your code goes."
+    ]
+
+
 def test_a_starter_does_not_replace_work_that_was_done_in_an_editor(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "client.py").write_text(f"# %% framing\n{FRAMING}\n")
     ran = kernel.run(f"%%step framing\n{STARTER}")
