@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+import websocket
 from jupyter_client.blocking import BlockingKernelClient
 from starts import DEADLINE, ROOT, Started, as_ordinary_user, ran, surroundings
 
@@ -30,8 +31,8 @@ class Page:
         self.base = f"{parts.scheme}://{parts.netloc}"
         self.token = urllib.parse.parse_qs(parts.query)["token"][0]
 
-    def get(self, path: str, data: dict[str, str] | None = None, token: str | None = None) -> str:
-        body = None if data is None else urllib.parse.urlencode(data).encode()
+    def get(self, path: str, data: dict[str, str] | str | None = None, token: str | None = None) -> str:
+        body = None if data is None else (data if isinstance(data, str) else urllib.parse.urlencode(data)).encode()
         request = urllib.request.Request(self.base + path, data=body)
         request.add_header("Authorization", f"token {self.token if token is None else token}")
         with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
@@ -128,6 +129,32 @@ def test_nbgraders_validate_is_there_and_works(page: Page, workspace: Path) -> N
     answer = page.json("/assignments/validate", {"path": "wrong.ipynb"})
     assert answer["success"]
     assert [failed["source"] for failed in answer["value"]["failed"]] == ["assert False"]
+
+
+def test_a_cell_runs_as_the_browser_runs_it(page: Page) -> None:
+    """Through the server's websocket to an encrypted kernel, which belongs to the environment that has the lab."""
+    notebook = {"path": "receiver/01_framing.ipynb", "type": "notebook", "name": "", "kernel": {"name": "python3"}}
+    kernel = json.loads(page.get("/api/sessions", json.dumps(notebook)))["kernel"]["id"]
+    address = f"{page.base.replace('http', 'ws', 1)}/api/kernels/{kernel}/channels"
+    browser = websocket.create_connection(address, timeout=DEADLINE, header=[f"Authorization: token {page.token}"])
+    try:
+        browser.send(request("%load_ext lab\nimport os, sys; print(sys.prefix, os.getcwd(), callable(check), sep='|')"))
+        answer: dict[str, Any] = {"msg_type": ""}
+        while answer["msg_type"] not in ("stream", "error"):
+            answer = json.loads(browser.recv())
+    finally:
+        browser.close()
+    assert answer["msg_type"] == "stream", answer["content"]
+    prefix, folder, has_check = answer["content"]["text"].strip().split("|")
+    assert (prefix, Path(folder).name, has_check) == (sys.prefix, "receiver", "True")
+
+
+def request(code: str) -> str:
+    """What JupyterLab sends to have `code` run."""
+    header = {"msg_id": "1", "msg_type": "execute_request", "session": "s", "username": "", "version": "5.3"}
+    content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+    return json.dumps({**message, "buffers": []})
 
 
 def test_an_instructors_tools_are_not_in_the_way(page: Page) -> None:
