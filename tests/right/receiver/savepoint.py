@@ -66,8 +66,10 @@ def apply_event(con, seq, delta, fault=None):
     con.execute("BEGIN IMMEDIATE")
     try:
         con.execute("SAVEPOINT event")
-        con.execute("INSERT OR IGNORE INTO ledger (seq, delta) SELECT ?1, ?2 WHERE ?1 <= (SELECT last + 1 FROM checkpoint)",
-                    (min(seq, 2**63 - 1), delta))
+        con.execute(
+            "INSERT OR IGNORE INTO ledger (seq, delta) SELECT :seq, :delta WHERE :seq <= (SELECT last + 1 FROM checkpoint)",
+            {"seq": min(seq, 2**63 - 1), "delta": delta},
+        )
         (changed,) = con.execute("SELECT changes()").fetchone()
         (last,) = con.execute("SELECT last FROM checkpoint").fetchone()
         if seq > last + 1:
