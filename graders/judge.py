@@ -19,6 +19,7 @@ from graders.engine.processes import JudgeBroke, Method, Workshop
 from graders.engine.program import Program, compose
 from graders.engine.rules import Broken, Case, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
+from graders.engine.store import Locked, Unreadable
 from graders.registry import unit as find_unit
 from graders.verdict import JUDGE_VERSION, Exploration, Finding, Outcome, StepVerdict, Verdict
 
@@ -153,6 +154,9 @@ class _Bench:
             try:
                 rule.judge(case)
             except Broken as broken:
+                return _broken(rule, broken, case), case.exploration
+            except (Unreadable, Locked) as error:
+                broken = Broken("the store can be read from outside", str(error), "it has not the contract's shape")
                 return _broken(rule, broken, case), case.exploration
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):

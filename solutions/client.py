@@ -166,6 +166,8 @@ def consume_line(con, line):
 # %% reclamation
 import asyncio
 
+READ_LIMIT = 64  # bytes that the reader holds before it gives up on a line
+
 
 def stored_cursor(con):
     """The seq of the last event that the store holds."""
@@ -178,26 +180,29 @@ async def next_line(reader, timeout):
     A fragment at the end of the stream, or more bytes than the reader's limit without an LF, is a ProtocolError.
     """
     try:
-        return await asyncio.wait_for(reader.readuntil(b"\n"), timeout)
+        async with asyncio.timeout(timeout):
+            return await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError as end:
         if end.partial:
             raise ProtocolError(f"the stream ended inside a line: {end.partial!r}") from None
         return b""
     except asyncio.LimitOverrunError:
-        raise ProtocolError(f"more than {LINE_LIMIT} bytes without an LF") from None
+        raise ProtocolError(f"more than {READ_LIMIT} bytes without an LF") from None
 
 
 async def send(writer, line, timeout):
     """Write `line` and wait, at most `timeout` seconds, until the transport has room for more."""
     writer.write(line)
-    await asyncio.wait_for(writer.drain(), timeout)
+    async with asyncio.timeout(timeout):
+        await writer.drain()
 
 
 async def hang_up(writer, timeout):
     """Close and wait; what the peer does meanwhile changes nothing about the session's result."""
     writer.close()
     try:
-        await asyncio.wait_for(writer.wait_closed(), timeout)
+        async with asyncio.timeout(timeout):
+            await writer.wait_closed()
     except OSError:  # TimeoutError is one too
         writer.transport.abort()
         await asyncio.sleep(0)  # the descriptor is freed in the loop's next turn
@@ -212,8 +217,8 @@ async def run_client(host, port, path, *, timeout=5.0, before_ack=None):
     """
     con = open_store(path)
     try:
-        connecting = asyncio.open_connection(host, port, limit=LINE_LIMIT)
-        reader, writer = await asyncio.wait_for(connecting, timeout)
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(host, port, limit=READ_LIMIT)
         try:
             await send(writer, b"RESUME %d\n" % stored_cursor(con), timeout)
             while line := await next_line(reader, timeout):

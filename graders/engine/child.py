@@ -72,7 +72,7 @@ class Session:
         return {
             "type": type(error).__name__,
             "bases": [f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__],
-            "is": [name for name, value in public.items() if isinstance(value, type) and isinstance(error, value)],
+            "is": [name for name, value in public.items() if _is_exception(value) and isinstance(error, value)],
             "message": _message(error),
             "where": self._frames(error),
         }
@@ -88,6 +88,10 @@ class Session:
                 frames.append((trace.tb_lineno, code.co_name))
             trace = trace.tb_next
         return frames[-DEEPEST_TRACE:]
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and BaseException in value.__mro__
 
 
 def _message(error: BaseException) -> str:

@@ -56,21 +56,34 @@ def compose(
 ) -> Program:
     """The program for the last step of `upto`, with the reference's sections for the steps in `replaced`.
 
-    A replaced section of the learner's still runs, before its stand-in, because later sections may use its helpers; one
-    in `unloadable` does not run at all. The stand-in's own helpers are renamed, so that they hide nobody's.
+    A replaced section of the learner's still runs, before its stand-in, where a later section uses more of it than its
+    public names: helpers are free. One in `unloadable` never runs. The stand-in's own helpers are renamed, so that they
+    hide nobody's.
     """
     lines: list[Line] = list(learner.sections[PREAMBLE])
-    for step in upto:
-        if step not in unloadable:
+    for position, step in enumerate(upto):
+        if step not in replaced:
             lines += learner.sections.get(step, ())
-        if step in replaced:
-            lines += stand_in(reference, step, frozenset(public))
+            continue
+        later = [name for name in upto[position + 1 :] if name not in replaced]
+        if step not in unloadable and _helpers_wanted(learner, reference, step, later, frozenset(public)):
+            lines += learner.sections.get(step, ())
+        lines += stand_in(reference, step, frozenset(public))
     return Program(learner.name, tuple(lines))
+
+
+def _helpers_wanted(
+    learner: LearnerFile, reference: LearnerFile, step: str, later: Sequence[str], public: frozenset[str]
+) -> bool:
+    """Whether sections after `step` use names of it that its stand-in does not bring."""
+    own = _assigned(learner.text(step)) | _imported(learner.text(step))
+    missing = own - public - _imported(reference.text(step))
+    return any(missing & _used(learner.text(name)) for name in later)
 
 
 def stand_in(reference: LearnerFile, step: str, public: frozenset[str]) -> list[Line]:
     """The reference's section of `step`, its helpers renamed."""
-    helpers = frozenset().union(*(_defined(reference.text(name)) for name in reference.sections if name != PREAMBLE))
+    helpers = frozenset().union(*(_assigned(reference.text(name)) for name in reference.sections if name != PREAMBLE))
     return [Line(row, None) for row in _renamed(reference.text(step), helpers - public).split("\n")]
 
 
@@ -106,13 +119,35 @@ class _Renamer(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-@lru_cache(maxsize=64)
-def _defined(text: str) -> frozenset[str]:
+@lru_cache(maxsize=256)
+def _assigned(text: str) -> frozenset[str]:
     """The names that a section's top level defines, imports aside."""
     names: set[str] = set()
-    for node in ast.parse(text).body:
+    for node in _body(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        else:
+            found = (inner for inner in ast.walk(node) if isinstance(inner, ast.Name))
+            names |= {inner.id for inner in found if isinstance(inner.ctx, ast.Store)}
     return frozenset(names)
+
+
+@lru_cache(maxsize=256)
+def _imported(text: str) -> frozenset[str]:
+    """The names that a section's top level imports."""
+    imports = (node for node in _body(text) if isinstance(node, ast.Import | ast.ImportFrom))
+    return frozenset((alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names)
+
+
+@lru_cache(maxsize=256)
+def _used(text: str) -> frozenset[str]:
+    """Every name that a section reads."""
+    names = {inner for node in _body(text) for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return frozenset(name.id for name in names)
+
+
+def _body(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []

@@ -11,7 +11,7 @@ from typing import Any
 from graders.engine.processes import Child, Stops, is_asleep
 from graders.engine.rules import Broken, Case
 from graders.engine.story import Story
-from graders.receiver.ledger import TABLES, Books, books_of
+from graders.receiver.ledger import TABLES, Books, books_of, connection
 from graders.receiver.probes import OPEN_AND_TOUCH
 from graders.engine import store
 
@@ -22,6 +22,7 @@ Message = dict[str, Any]
 
 def interleave_openers(case: Case) -> None:
     """Raises Broken for the earliest stop at which the two get into each other's way."""
+    _meet_a_lock(case)
     moments = range(_count_stops(case) + 1)
 
     def run(stops: int) -> Broken | None:
@@ -37,6 +38,39 @@ def interleave_openers(case: Case) -> None:
         for broken in pool.map(run, moments):
             if broken is not None:
                 raise broken
+
+
+def _meet_a_lock(case: Case) -> None:
+    """The other process holds the write lock for a moment; a change of `journal_mode` does not wait for that by itself."""
+    folder = case.new_folder()
+    with _start(case, folder, "alone", held=False) as child, connection(folder / "store.db") as other:
+        _next(case, child, ("ready",))
+        other.execute("BEGIN IMMEDIATE")
+        case.story.store("process A holds the write lock on the new file for a moment")
+        child.go_on()
+        while not select.select([child.control], [], [], 0.01)[0] and not _waits(child):
+            pass
+        other.execute("ROLLBACK")
+        case.story.store("process A lets go")
+        _judge_opened(case, case.story, "B", _next(case, child, ("opened", *OVER)))
+
+
+def _judge_opened(case: Case, story: Story, name: str, message: Message) -> None:
+    if message["event"] == "opened":
+        story.receiver(f"open_store in process {name} comes back")
+        return
+    call = case.call(message)
+    if call.raised is None:
+        call = case.call(call.returned["call"])
+    story.receiver(f"open_store in process {name} {call}")
+    case.fail(
+        "two processes that open the same new file at once both succeed",
+        f"open_store in process {name} {call}",
+        "what one process has looked up is no longer true when it acts on it; or a change of journal_mode met "
+        "another's lock, for which SQLite does not wait",
+        "look and create in one transaction that starts with BEGIN IMMEDIATE; retry a change to WAL",
+        where=call.place,
+    )
 
 
 def _count_stops(case: Case) -> int:
@@ -86,8 +120,8 @@ class _Openers:
             at_b = self.let_open(b)
             at_a = self.open_through(a, at_a, "A")
             at_b = self.open_through(b, at_b, "B")
-            self.judge_opened("A", at_a)
-            self.judge_opened("B", at_b)
+            _judge_opened(self.case, self.story, "A", at_a)
+            _judge_opened(self.case, self.story, "B", at_b)
             self.touch(a, b)
 
     def hold(self, a: Child) -> Message:
@@ -127,23 +161,6 @@ class _Openers:
                 self.story.receiver(f"process {name} goes on")
             message = _next(self.case, child, ("opened", *OVER))
         return message
-
-    def judge_opened(self, name: str, message: Message) -> None:
-        if message["event"] == "opened":
-            self.story.receiver(f"open_store in process {name} comes back")
-            return
-        call = self.case.call(message)
-        if call.raised is None:
-            call = self.case.call(call.returned["call"])
-        self.story.receiver(f"open_store in process {name} {call}")
-        self.case.fail(
-            "two processes that open the same new file at once both succeed",
-            f"open_store in process {name} {call}",
-            "what one process has looked up is no longer true when it acts on it; or a change of journal_mode met "
-            "another's lock, for which SQLite does not wait",
-            "look and create in one transaction that starts with BEGIN IMMEDIATE; retry a change to WAL",
-            where=call.place,
-        )
 
     def touch(self, a: Child, b: Child) -> None:
         """Each changes the total once, and both must see both changes."""

@@ -57,7 +57,7 @@ def boundary(case: Case) -> None:
     log = make_log(case, oldest, 12)
     cut = "the items between the cursor and the log are gone, and handing over the rest would lose them in silence"
     ahead = "the publisher has lost what this receiver holds"
-    rows = [Row(log, oldest - 1, 4)]
+    rows = [Row(log, oldest - 1, 4), Row(log, oldest + 11, 4)]
     rows += [Row(log, cursor, 4, "ResyncRequired", cut) for cursor in (oldest - 2, 0, -1)]
     rows += [Row(log, cursor, 4, "ResyncRequired", ahead) for cursor in (oldest + 12, oldest + 13, 10**6)]
     rows += [Row(make_log(case, 1, 3), -1, 4, "ResyncRequired", cut)]
@@ -95,9 +95,10 @@ def arguments(case: Case) -> None:
 
 @STEP.rule(0.25)
 def pure(case: Case) -> None:
-    """The log may be a list or a tuple, and is the same afterwards; equal calls give equal answers."""
+    """The log may be a list or a tuple, and is the same afterwards; what was asked before changes nothing."""
     log = make_log(case, 10, 20)
     rows = [Row(kind(log), 14, 3) for kind in (list, tuple, list, tuple)]
+    rows += [Row(list(log), cursor, 3) for cursor in (29, 9, 20, 9)]
     logs = judge_rows(case, rows)
     for row, after in zip(rows, logs, strict=True):
         if after != row.log:
