@@ -20,6 +20,7 @@ from graders.engine.program import Program, compose
 from graders.engine.rules import Broken, Case, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
 from graders.engine.store import Locked, Unreadable
+from graders.engine.story import Story
 from graders.registry import unit as find_unit
 from graders.verdict import JUDGE_VERSION, Exploration, Finding, Outcome, StepVerdict, Verdict
 
@@ -142,7 +143,11 @@ class _Bench:
             return result
 
         with ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-            results = list(pool.map(judge_one, step.rules))
+            try:
+                results = list(pool.map(judge_one, step.rules))
+            except BaseException:
+                self.workshop.abandon()  # Ctrl-C: the rules under way end with their children
+                raise
         findings = (first, *(finding for finding, _ in results))
         exploration = sum((explored for _, explored in results), Exploration())
         return _Judged(StepVerdict(step.name, step.title, findings), exploration, loads=True)
@@ -154,14 +159,14 @@ class _Bench:
             try:
                 rule.judge(case)
             except Broken as broken:
-                return _broken(rule, broken, case), case.exploration
+                return _broken(rule, broken, case.story), case.exploration
             except (Unreadable, Locked) as error:
                 broken = Broken("the store can be read from outside", str(error), "it has not the contract's shape")
-                return _broken(rule, broken, case), case.exploration
+                return _broken(rule, broken, case.story), case.exploration
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):
                     continue
-                return _error(rule, error, case), case.exploration
+                return _error(rule, error, case.story), case.exploration
             return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points), case.exploration
         raise AssertionError("unreachable")
 
@@ -197,7 +202,7 @@ def _skipped(rule: Rule, step: Step) -> Finding:
     return Finding(rule.id, rule.sentence, Outcome.SKIPPED, rule.points, message)
 
 
-def _broken(rule: Rule, broken: Broken, case: Case) -> Finding:
+def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
     rows = [("Expected", broken.expected), ("Observed", broken.observed)]
     if broken.where is not None and str(broken.where) not in broken.observed:
         rows.append(("In your code", str(broken.where)))
@@ -206,14 +211,40 @@ def _broken(rule: Rule, broken: Broken, case: Case) -> Finding:
     evidence: dict[str, object] = {"expected": broken.expected, "observed": broken.observed}
     if broken.where is not None:
         evidence["where"] = {"file": broken.where.file, "line": broken.where.line, "text": broken.where.text.strip()}
-    story = broken.story or case.story
-    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story.lines()), evidence)
+    lines = tuple((broken.story or story).lines())
+    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, lines, evidence)
 
 
-def _error(rule: Rule, error: Exception, case: Case) -> Finding:
+def _error(rule: Rule, error: Exception, story: Story) -> Finding:
     message = (
         f"The judge could not tell, through a fault of its own: {type(error).__name__}: {error}\n"
         "This costs you nothing. Run the check again; if it stays, report it with the seed."
     )
     evidence = {"traceback": traceback.format_exception(error)}
-    return Finding(rule.id, rule.sentence, Outcome.ERROR, rule.points, message, tuple(case.story.lines()), evidence)
+    return Finding(rule.id, rule.sentence, Outcome.ERROR, rule.points, message, tuple(story.lines()), evidence)
+
+
+def unreadable_file(
+    observed: str, cause: str, *, unit: str, name: str, steps: Sequence[str] | None, seed: int
+) -> Verdict:
+    """The verdict on a file that is no text: nothing can be run, so each wanted step fails at `defines`."""
+    broken = Broken("a text file with a Python program", observed, cause, f"what {name} holds, and what wrote it")
+
+    def judged(step: Step) -> StepVerdict:
+        first = _broken(_defines(step, LearnerFile(name, {})), broken, Story())
+        return StepVerdict(step.name, step.title, (first, *(_skipped(rule, step) for rule in step.rules)))
+
+    return Verdict(unit, seed, tuple(judged(step) for step in _wanted(unit, steps)))
+
+
+def could_not_judge(error: Exception, *, unit: str, steps: Sequence[str] | None, seed: int) -> Verdict:
+    """The verdict where `judge` itself raised: no rule was judged, and none costs a point."""
+
+    def judged(step: Step) -> StepVerdict:
+        return StepVerdict(step.name, step.title, tuple(_error(rule, error, Story()) for rule in step.rules))
+
+    return Verdict(unit, seed, tuple(judged(step) for step in _wanted(unit, steps)))
+
+
+def _wanted(unit: str, steps: Sequence[str] | None) -> list[Step]:
+    return [step for step in find_unit(unit).steps if steps is None or step.name in steps]
