@@ -58,6 +58,10 @@ class Publisher:
         self.case.story.publisher("accepts the connection")
         return connection
 
+    def another_comes(self, child: Child) -> bool:
+        """Wait until somebody else connects (True), or the child is over (False)."""
+        return _wait(self.listener, child)
+
     def has_another(self) -> bool:
         """Whether somebody is waiting to be accepted."""
         return bool(select.select([self.listener], [], [], 0)[0])

@@ -557,6 +557,11 @@ def no_retry(case: Case) -> None:
             run.outcome()
             if run.facts["attempts"] > 1 or run.publisher.has_another():
                 _retried(case, told)
+    with Session(case, new_store(case), timeout=SHORT, patience=IN_TIME) as run:
+        run.accept(-1)
+        case.story.publisher("sends nothing")
+        if run.publisher.another_comes(run.child):
+            _retried(case, "a timeout")
     for port in free_port():
         case.story.publisher("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port, timeout=5.0) as run:

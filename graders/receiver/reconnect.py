@@ -15,6 +15,7 @@ from graders.engine.rules import Case, Step
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.atomic_apply import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, look, make_events
+from graders.receiver.reclamation import IN_TIME, SHORT
 from graders.receiver.publisher import HOST, Connection, Publisher, StopAndWait, free_port
 
 STEP = Step("reconnect", public=("main",))
@@ -26,13 +27,15 @@ SHOWN = 160  # characters of a last line
 class Command:
     """`python client.py HOST PORT DB …` as a process, and its end. Use as a context manager."""
 
-    def __init__(self, case: Case, port: int, path: Path, *options: str, real: bool = False) -> None:
+    def __init__(
+        self, case: Case, port: int, path: Path, *options: str, real: bool = False, patience: float = PATIENCE
+    ) -> None:
         self.case = case
         folder = case.new_folder()
         argv = [HOST, str(port), str(path), *options]
         case.story.receiver(f"a new process starts: python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip())
         probe = AS_COMMAND if real else AS_MAIN
-        self.child: Child = case.start(probe, folder=folder, argv=argv, load=False, patience=PATIENCE)
+        self.child: Child = case.start(probe, folder=folder, argv=argv, load=False, patience=patience)
 
     def __enter__(self) -> Command:
         return self
@@ -69,7 +72,7 @@ def command(case: Case) -> None:
     """`python client.py HOST PORT DB` runs one session, creates the store if need be, and ends with exit status 0."""
     events = make_events(case, 3)
     path = case.new_folder() / "new.db"
-    for options, have in (((), 0), (("--timeout", "10"), 2)):
+    for options, have in (((), 0), (("--timeout", "9.5"), 2)):
         with Publisher(case) as publisher, Command(case, publisher.port, path, *options, real=True) as run:
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME %d\n" % (have - 1))
@@ -82,6 +85,27 @@ def command(case: Case) -> None:
             if publisher.has_another():
                 case.fail("one process is one session", "it connects a second time", look="loops around run_client")
             expect_books(case, path, books_after(events[: have + 2]), "after the process has ended")
+
+
+    _timeout_is_used(case)
+
+
+def _timeout_is_used(case: Case) -> None:
+    """`--timeout S` bounds the waits: a silent publisher is left after about S seconds, not after the default of 5."""
+    with Publisher(case) as publisher:
+        run = Command(case, publisher.port, new_store(case), "--timeout", str(SHORT), patience=IN_TIME)
+        with run:
+            publisher.accept(run.child).expect(b"RESUME -1\n")
+            case.story.publisher("sends nothing, and keeps the connection open")
+            if not run.child.finishes_within(IN_TIME):
+                case.fail(
+                    f"with --timeout {SHORT}, a silent publisher is left after about {SHORT} s",
+                    f"the process was still waiting after {IN_TIME:g} s",
+                    "--timeout is not passed on to run_client",
+                    "the call of run_client in main",
+                    where=case.lines_with("run_client("),
+                )
+            run.ending()
 
 
 @STEP.rule(0.5)
@@ -112,7 +136,7 @@ def _fail_as(case: Case, kind: str) -> str:
             run = stack.enter_context(Command(case, port, path))
         else:
             publisher = stack.enter_context(Publisher(case))
-            options = ("--timeout", "0.3") if kind == "timeout" else ()
+            options = ("--timeout", str(SHORT)) if kind == "timeout" else ()
             run = stack.enter_context(Command(case, publisher.port, path, *options))
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME 0\n")
