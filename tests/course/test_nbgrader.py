@@ -16,9 +16,7 @@ from nbgrader_run import UNIT, nbgrader
 from graders import registry
 from lab.section_writer import section_text
 
-pytestmark = pytest.mark.timeout(
-    900
-)  # seconds; the course takes one or two minutes, also for a worker that waits for it
+pytestmark = pytest.mark.timeout(900)  # seconds; the course takes one or two minutes, also for who waits for it
 STEPS = [step.name for step in registry.unit(UNIT).steps]
 POINTS = {step.name: step.max_score for step in registry.unit(UNIT).steps}
 WITHOUT_WORDS = ("isolation_level=None", "isolation_level=''")  # part of the step `store` goes wrong with it
