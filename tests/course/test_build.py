@@ -140,6 +140,16 @@ def test_a_released_notebook_is_clean(unit: Unit, step: Step) -> None:
         assert "BEGIN SOLUTION" not in cell.source and "END SOLUTION" not in cell.source
 
 
+@pytest.mark.parametrize(("unit", "step"), STEPS)
+def test_a_solution_keeps_the_outputs_of_a_run_with_all_points(unit: Unit, step: Step) -> None:
+    """Who studies alone reads them; `recovery-lab build --execute` makes them anew."""
+    outputs = {cell.id: cell.outputs for cell in _cells("solutions", unit, step) if cell.cell_type == "code"}
+    report, points = outputs[f"{step.name}-test"]
+    assert step.name in report.data["text/plain"] and "text/html" in report.data
+    assert points.data["text/plain"] == format(step.max_score, "g")
+    assert not any(output.output_type == "error" for kept in outputs.values() for output in kept)
+
+
 def test_grade_ids_are_unique_in_a_unit() -> None:
     for unit in UNITS:
         ids = [
