@@ -187,7 +187,8 @@ def _ended_in_one_line() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are another thread's business
         return
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in every if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
 
     def end(number: int, frame: object) -> None:
         for each in numbers:

@@ -16,7 +16,7 @@ Paint = Callable[[str, str], str]  # a kind (an outcome, "strong" or "faint") an
 
 WIDTH = 100
 LANE_WIDTH = 15
-WORDS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.ERROR: "JUDGE ERROR", Outcome.SKIPPED: "skipped"}
+WORDS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.ERROR: "ERROR", Outcome.SKIPPED: "skip"}
 
 
 def render(verdict: Verdict, *, file: str | None = None, width: int = WIDTH, paint: Paint | None = None) -> str:
