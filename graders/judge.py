@@ -11,7 +11,7 @@ import hashlib
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from graders.engine import sections
@@ -25,7 +25,7 @@ from graders.registry import unit as find_unit
 from graders.verdict import JUDGE_VERSION, Exploration, Finding, Outcome, StepVerdict, Verdict
 
 Progress = Callable[[str, int, int], None]
-RULES_AT_ONCE = 6  # rules wait more than they compute
+RULES_AT_ONCE = 8  # rules wait more than they compute
 LONGEST_FILE = 1 << 20  # bytes of source; no hand-written program comes near
 LOADS = "graders.engine.probes:public_names"
 
@@ -54,9 +54,14 @@ def judge(
     wanted = [chosen.step(step).name for step in steps] if steps is not None else [step.name for step in chosen.steps]
     seed = todays_seed() if seed is None else seed
     learner = sections.split(source, [step.name for step in chosen.steps], name or chosen.file_name)
-    with Workshop(method, preload=chosen.preload) as workshop:
-        bench = _Bench(chosen, learner, seed, workshop, progress)
-        judged = [bench.step(step.name) for step in chosen.steps if step.name in wanted]
+    with Workshop(method, preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+        bench = _Bench(chosen, learner, seed, workshop, pool, progress)
+        try:
+            judged = bench.judge(wanted)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            workshop.abandon()  # Ctrl-C: the rules under way end with their children
+            raise
     exploration = sum((result.exploration for result in judged), Exploration())
     return Verdict(unit, seed, tuple(result.verdict for result in judged), exploration)
 
@@ -73,38 +78,87 @@ _remembered_lock = threading.Lock()
 MOST_REMEMBERED = 64
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A step whose rules are being judged on `program`; `first` is what came of `defines`."""
+
+    step: Step
+    program: Program
+    first: Finding
+    rules: Sequence[Future[tuple[Finding, Exploration]]]
+
+    def cancel(self) -> None:
+        for rule in self.rules:
+            rule.cancel()
+
+
 class _Bench:
-    """One file under judgement: the verdicts of earlier steps decide what later ones are judged with."""
+    """One file under judgement: the verdicts of earlier steps decide what later ones are judged with.
+
+    Rules wait more than they compute, so all steps are begun at once, on the guess that the earlier ones pass. Where
+    one fails, what was begun for later steps is given up, and they are judged anew with the reference's section.
+    """
 
     def __init__(
-        self, unit: Unit, learner: LearnerFile, seed: int, workshop: Workshop, progress: Progress | None
+        self,
+        unit: Unit,
+        learner: LearnerFile,
+        seed: int,
+        workshop: Workshop,
+        pool: ThreadPoolExecutor,
+        progress: Progress | None,
     ) -> None:
         self.unit = unit
         self.learner = learner
         self.seed = seed
         self.workshop = workshop
+        self.pool = pool
         self.progress = progress
-        self.reference = sections.split(unit.reference(), [step.name for step in unit.steps], unit.file_name)
+        self.names = [step.name for step in unit.steps]
+        self.reference = sections.split(unit.reference(), self.names, unit.file_name)
         self.judged: dict[str, _Judged] = {}
+        self.begun: dict[str, _Begun] = {}
+
+    def judge(self, wanted: Sequence[str]) -> list[_Judged]:
+        """The wanted steps' verdicts, in the unit's order."""
+        last = max((self.names.index(name) for name in wanted), default=-1)
+        for name in self.names[: last + 1]:
+            program = self.compose(name, replaced=set(), unloadable=set())
+            if self.remembered(self.unit.step(name), program) is None:
+                begun = self.begun[name] = self.begin(self.unit.step(name), program)
+                if begun.first.outcome is not Outcome.PASS:
+                    break  # the later steps will not be judged with this section
+        return [self.step(name) for name in self.names if name in wanted]
 
     def step(self, name: str) -> _Judged:
         """The step's verdict, from memory where the same program was judged before with the same seed."""
-        if name in self.judged:
-            return self.judged[name]
-        step = self.unit.step(name)
-        program = self.program(name)
-        key = self.memory_key(step, program)
+        if name not in self.judged:
+            step, program = self.unit.step(name), self.program(name)
+            result = self.remembered(step, program)
+            if result is None:
+                begun = self.begun.get(name)
+                if begun is None or begun.program != program:
+                    begun = self.begin(step, program)
+                result = self.finish(begun)
+                self.remember(step, program, result)
+            if result.verdict.outcome is Outcome.FAIL:
+                for later in self.names[self.names.index(name) + 1 :]:
+                    if later in self.begun:
+                        self.begun.pop(later).cancel()
+            self.judged[name] = result
+        return self.judged[name]
+
+    def remembered(self, step: Step, program: Program) -> _Judged | None:
         with _remembered_lock:
-            result = _remembered.get(key)
-        if result is None:
-            result = self.judge_step(step, program)
-            if result.verdict.outcome is not Outcome.ERROR:
-                with _remembered_lock:
-                    _remembered[key] = result
-                    while len(_remembered) > MOST_REMEMBERED:
-                        _remembered.pop(next(iter(_remembered)))
-        self.judged[name] = result
-        return result
+            return _remembered.get(self.memory_key(step, program))
+
+    def remember(self, step: Step, program: Program, result: _Judged) -> None:
+        if result.verdict.outcome is Outcome.ERROR:
+            return  # another time it may work
+        with _remembered_lock:
+            _remembered[self.memory_key(step, program)] = result
+            while len(_remembered) > MOST_REMEMBERED:
+                _remembered.pop(next(iter(_remembered)))
 
     def memory_key(self, step: Step, program: Program) -> str:
         places = ",".join(str(line.number) for line in program.lines)
@@ -113,41 +167,37 @@ class _Bench:
 
     def program(self, name: str) -> Program:
         """The learner's sections up to `name`, with the reference's in place of earlier ones that fail."""
-        upto = [step.name for step in self.unit.steps]
-        upto = upto[: upto.index(name) + 1]
-        earlier = {step: self.step(step) for step in upto[:-1]}
-        return compose(
-            self.learner,
-            self.reference,
-            upto,
+        earlier = {step: self.step(step) for step in self.names[: self.names.index(name)]}
+        return self.compose(
+            name,
             replaced={step for step, result in earlier.items() if result.verdict.outcome is Outcome.FAIL},
             unloadable={step for step, result in earlier.items() if not result.loads},
-            public={public for step in self.unit.steps for public in step.public},
         )
 
-    def judge_step(self, step: Step, program: Program) -> _Judged:
+    def compose(self, name: str, replaced: set[str], unloadable: set[str]) -> Program:
+        upto = self.names[: self.names.index(name) + 1]
+        public = {public for step in self.unit.steps for public in step.public}
+        return compose(
+            self.learner, self.reference, upto, replaced=replaced, unloadable=unloadable, public=public
+        )
+
+    def begin(self, step: Step, program: Program) -> _Begun:
+        """Judge `defines`, and where that passes start on the other rules."""
         first, _ = self.judge_rule(_defines(step, self.learner), program)
+        rules = step.rules if first.outcome is Outcome.PASS else []
+        return _Begun(step, program, first, [self.pool.submit(self.judge_rule, rule, program) for rule in rules])
+
+    def finish(self, begun: _Begun) -> _Judged:
+        """Wait for the rules of a step that was begun."""
+        step, first = begun.step, begun.first
         if first.outcome is not Outcome.PASS:
             skipped = [_skipped(rule, step) for rule in step.rules]
             return _Judged(StepVerdict(step.name, step.title, (first, *skipped)), Exploration(), loads=False)
-        done = 0
-        lock = threading.Lock()
-
-        def judge_one(rule: Rule) -> tuple[Finding, Exploration]:
-            nonlocal done
-            result = self.judge_rule(rule, program)
-            with lock:
-                done += 1
-                if self.progress is not None:
-                    self.progress(step.name, done, len(step.rules))
-            return result
-
-        with ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-            try:
-                results = list(pool.map(judge_one, step.rules))
-            except BaseException:
-                self.workshop.abandon()  # Ctrl-C: the rules under way end with their children
-                raise
+        results = []
+        for done, rule in enumerate(begun.rules, start=1):
+            results.append(rule.result())
+            if self.progress is not None:
+                self.progress(step.name, done, len(begun.rules))
         findings = (first, *(finding for finding, _ in results))
         exploration = sum((explored for _, explored in results), Exploration())
         return _Judged(StepVerdict(step.name, step.title, findings), exploration, loads=True)

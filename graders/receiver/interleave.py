@@ -15,7 +15,7 @@ from graders.receiver.ledger import TABLES, Books, books_of, connection
 from graders.receiver.probes import OPEN_AND_TOUCH
 from graders.engine import store
 
-AT_ONCE = 4
+AT_ONCE = 8  # most of them wait for a lock
 OVER = ("finished", "loaded")
 Message = dict[str, Any]
 
