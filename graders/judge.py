@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import sqlite3
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from graders.engine import sections
-from graders.engine.processes import JudgeBroke, Method, Workshop
+from graders.engine.processes import Crew, JudgeBroke, Method, Workshop
 from graders.engine.program import Program, compose
 from graders.engine.rules import Broken, Case, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
@@ -86,10 +87,12 @@ class _Begun:
     program: Program
     first: Finding
     rules: Sequence[Future[tuple[Finding, Exploration]]]
+    crew: Crew
 
-    def cancel(self) -> None:
+    def give_up(self) -> None:
         for rule in self.rules:
             rule.cancel()
+        self.crew.give_up()
 
 
 class _Bench:
@@ -144,7 +147,7 @@ class _Bench:
             if result.verdict.outcome is Outcome.FAIL:
                 for later in self.names[self.names.index(name) + 1 :]:
                     if later in self.begun:
-                        self.begun.pop(later).cancel()
+                        self.begun.pop(later).give_up()
             self.judged[name] = result
         return self.judged[name]
 
@@ -183,9 +186,11 @@ class _Bench:
 
     def begin(self, step: Step, program: Program) -> _Begun:
         """Judge `defines`, and where that passes start on the other rules."""
-        first, _ = self.judge_rule(_defines(step, self.learner), program)
+        crew = Crew(self.workshop)
+        first, _ = self.judge_rule(_defines(step, self.learner), program, crew)
         rules = step.rules if first.outcome is Outcome.PASS else []
-        return _Begun(step, program, first, [self.pool.submit(self.judge_rule, rule, program) for rule in rules])
+        futures = [self.pool.submit(self.judge_rule, rule, program, crew) for rule in rules]
+        return _Begun(step, program, first, futures, crew)
 
     def finish(self, begun: _Begun) -> _Judged:
         """Wait for the rules of a step that was begun."""
@@ -202,16 +207,16 @@ class _Bench:
         exploration = sum((explored for _, explored in results), Exploration())
         return _Judged(StepVerdict(step.name, step.title, findings), exploration, loads=True)
 
-    def judge_rule(self, rule: Rule, program: Program) -> tuple[Finding, Exploration]:
+    def judge_rule(self, rule: Rule, program: Program, crew: Crew) -> tuple[Finding, Exploration]:
         """One rule's finding. The judge's own faults become the outcome `error`, after a second try."""
         for attempt in (1, 2):
-            case = Case(self.workshop, program, self.seed, rule.id)
+            case = Case(crew, program, self.seed, rule.id)
             try:
                 rule.judge(case)
             except Broken as broken:
                 return _broken(rule, broken, case.story), case.exploration
-            except (Unreadable, Locked) as error:
-                broken = Broken("the store can be read from outside", str(error), "it has not the contract's shape")
+            except (Unreadable, Locked, sqlite3.Error) as error:
+                broken = Broken("another process can use the store", str(error), "a lock is kept, or the shape is another")
                 return _broken(rule, broken, case.story), case.exploration
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):

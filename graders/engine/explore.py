@@ -190,7 +190,7 @@ def _crash_and_recover(case: Case, scenario: Scenario, stop: Stop) -> None:
 
 def _live(world: World, job: Job, on_stop: Any = None) -> Child:
     """One life of the program, from start to end, with the peer at work."""
-    with world.case.workshop.start(job) as child:
+    with world.case.crew.start(job) as child:
         while not child.timed_out:
             watched = [child.control, *(world.peer.sockets() if world.peer else ())]
             left = max(0.0, child.deadline - time.monotonic())

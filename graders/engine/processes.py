@@ -144,6 +144,42 @@ class Workshop:
         return child
 
 
+class GivenUp(Exception):
+    """Nobody wants to know any more what this judgement would have come to."""
+
+
+class Crew:
+    """The children of one judgement, which can be given up as a whole."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.workshop = workshop
+        self.lock = threading.Lock()
+        self.children: set[Child] = set()
+        self.given_up = False
+
+    def start(self, job: Job) -> Child:
+        """Start a child on `job`. Raises GivenUp once the judgement has been."""
+        child = self.workshop.start(job)
+        with self.lock:
+            self.children = {known for known in self.children if not known.closed} | {child}
+            given_up = self.given_up
+        if given_up:
+            child.__exit__()
+            raise GivenUp
+        return child
+
+    def give_up(self) -> None:
+        """End every child, and start no other."""
+        with self.lock:
+            self.given_up = True
+            children = list(self.children)
+        for child in children:
+            child.kill()
+
+    def new_folder(self) -> Path:
+        return self.workshop.new_folder()
+
+
 @dataclass(frozen=True)
 class Job:
     """What a child is to do: the file to load, the probe to run on it, and how it may be stopped."""
@@ -199,6 +235,7 @@ class Child:
         self._buffer = b""
         self._status_text = b""
         self._ending: Ending | None = None
+        self._status_lock = threading.Lock()
         self._control_open = True
 
     def __enter__(self) -> Child:
@@ -208,6 +245,11 @@ class Child:
         self.kill()
         self.ending()
         self.control.close()
+        os.close(self.status)
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline
 
     @property
     def closed(self) -> bool:
@@ -217,7 +259,9 @@ class Child:
     @property
     def pid(self) -> int:
         while b"\n" not in self._status_text:
-            self._read_status("the fork server to start a child")
+            if not select.select([self.status], [], [], PATIENCE)[0]:
+                raise JudgeBroke(f"waited {PATIENCE:g} s for the fork server to start a child")
+            self._read_status()
         return int(self._status_text.split(b"\n")[0])
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -307,32 +351,33 @@ class Child:
     def ending(self) -> Ending:
         """Wait for the end of the process, ending it when its time is up."""
         while self._ending is None:
-            left = self.deadline - time.monotonic()
-            if not select.select([self.status], [], [], max(left, 0))[0]:
+            left = max(0.0, self.deadline - time.monotonic())
+            if not select.select([self.status], [], [], left)[0]:
                 self.timed_out = True
                 self.kill()
-                self.deadline = time.monotonic() + PATIENCE
-            self._read_status("a child's end")
+                if not select.select([self.status], [], [], PATIENCE)[0]:
+                    raise JudgeBroke(f"waited {PATIENCE:g} s for the end of a child that was killed")
+            self._read_status()
         return self._ending
 
     def ended(self) -> bool:
         """Whether the process has ended by now; never waits."""
-        while self._ending is None and select.select([self.status], [], [], 0)[0]:
-            self._read_status("a child's end")
+        self._read_status()
         return self._ending is not None
 
-    def _read_status(self, wanted: str) -> None:
-        if not select.select([self.status], [], [], PATIENCE)[0]:
-            raise JudgeBroke(f"waited {PATIENCE:g} s for {wanted}")
-        data = os.read(self.status, 64)
-        if not data:
-            raise JudgeBroke(f"the fork server ended while the judge waited for {wanted}")
-        self._status_text += data
-        lines = self._status_text.split(b"\n")
-        if len(lines) > 2:
-            code = os.waitstatus_to_exitcode(int(lines[1]))
-            self._ending = Ending(code) if code >= 0 else Ending(0, -code)
-            os.close(self.status)
+    def _read_status(self) -> None:
+        """Take what the fork server has written about this child, if anything. Several threads may ask."""
+        with self._status_lock:
+            if self._ending is not None or not select.select([self.status], [], [], 0)[0]:
+                return
+            data = os.read(self.status, 64)
+            if not data:
+                raise JudgeBroke("the fork server has gone")
+            self._status_text += data
+            lines = self._status_text.split(b"\n")
+            if len(lines) > 2:
+                code = os.waitstatus_to_exitcode(int(lines[1]))
+                self._ending = Ending(code) if code >= 0 else Ending(0, -code)
 
     def kill(self) -> None:
         """SIGKILL, if it still runs. The server reaps it, so the pid cannot have become another's meanwhile."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from graders.engine.processes import Child, Ending, Job, Method, Stops, Workshop
+from graders.engine.processes import Child, Crew, Ending, Job, Method, Stops
 from graders.engine.program import Place, Program
 from graders.engine.story import Story
 from graders.verdict import Exploration
@@ -119,7 +119,7 @@ class Call:
 class Case:
     """One rule at work: the learner's program, a folder, seeded randomness, and the story so far."""
 
-    workshop: Workshop
+    crew: Crew
     program: Program
     seed: int
     rule: str
@@ -139,7 +139,7 @@ class Case:
 
     def new_folder(self) -> Path:
         """Another folder with the program in it, for a run that must not see the files of the others."""
-        folder = self.workshop.new_folder()
+        folder = self.crew.new_folder()
         (folder / self.program.name).write_text(self.program.text, encoding="utf-8")
         return folder
 
@@ -149,7 +149,7 @@ class Case:
         return Job(probe=probe, file=self.program.name, arguments=arguments or {}, **options)
 
     def start(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Child:
-        return self.workshop.start(self.job(probe, arguments, **options))
+        return self.crew.start(self.job(probe, arguments, **options))
 
     def run(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """Run a probe that asks nothing, to its end, and give back what it reports."""

@@ -154,36 +154,34 @@ class SecondWriter:
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> SecondWriter:
+        self.con = sqlite3.connect(self.path, isolation_level=None, timeout=2.0, check_same_thread=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
         if self.thread is not None:
             self.thread.join()
+        self.con.close()
 
     def start(self, child: Child) -> None:
         """Take the lock, then go on in a thread."""
-        locked = threading.Event()
-        self.thread = threading.Thread(target=self.write, args=(child.pid, locked), daemon=True)
+        self.con.execute("BEGIN IMMEDIATE")
+        self.case.story.store("a second writer holds the write lock")
+        self.thread = threading.Thread(target=self.write, args=(child.pid,), daemon=True)
         self.thread.start()
-        locked.wait()
 
-    def write(self, pid: int, locked: threading.Event) -> None:
-        with connection(self.path) as con:
-            con.execute("BEGIN IMMEDIATE")
-            self.case.story.store("a second writer holds the write lock")
-            locked.set()
-            deadline = time.monotonic() + 3
-            while not is_asleep(pid) and time.monotonic() < deadline and not self.over.wait(0.005):
-                pass  # until the child waits for the lock
-            if self.over.wait(LOCK_HELD):
-                return
-            con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", self.event)
-            con.execute("UPDATE checkpoint SET last = ?, total = total + ? WHERE id = 1", self.event)
-            self.case.story.store(f"after a second the second writer applies event {self.event[0]} and commits")
-            self.committing.set()
-            with contextlib.suppress(sqlite3.OperationalError):  # a reader that will not let go: the child is told too
-                con.execute("COMMIT")
+    def write(self, pid: int) -> None:
+        deadline = time.monotonic() + 3
+        while not is_asleep(pid) and time.monotonic() < deadline and not self.over.wait(0.005):
+            pass  # until the child waits for the lock
+        if self.over.wait(LOCK_HELD):
+            return
+        self.con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", self.event)
+        self.con.execute("UPDATE checkpoint SET last = ?, total = total + ? WHERE id = 1", self.event)
+        self.case.story.store(f"after a second the second writer applies event {self.event[0]} and commits")
+        self.committing.set()
+        with contextlib.suppress(sqlite3.OperationalError):  # a reader that will not let go: the child is told too
+            self.con.execute("COMMIT")
 
 
 @STEP.rule(0.25)

@@ -48,7 +48,7 @@ def _meet_a_lock(case: Case) -> None:
         other.execute("BEGIN IMMEDIATE")
         case.story.store("process A holds the write lock on the new file for a moment")
         child.go_on()
-        while not select.select([child.control], [], [], 0.01)[0] and not _waits(child):
+        while not select.select([child.control], [], [], 0.01)[0] and not _waits(child) and not child.out_of_time:
             pass
         other.execute("ROLLBACK")
         case.story.store("process A lets go")
@@ -148,7 +148,7 @@ class _Openers:
         b.go_on()
         self.story.receiver("process B opens the same file")
         while not select.select([b.control], [], [], 0.02)[0]:
-            if _waits(b):
+            if _waits(b) or b.out_of_time:
                 self.story.receiver("process B waits for A's lock")
                 return None
         return _next(self.case, b, ("opened", *OVER))
