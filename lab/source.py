@@ -58,16 +58,29 @@ def decode(data: bytes) -> str:
         raise NotText(f"it has more than {LONGEST_FILE} bytes", "the wrong file, or one that a program has written to")
     if data.startswith(UTF_16):
         raise NotText("it is UTF-16, which Python does not read as source", "the editor's setting for new files")
-    if b"\0" in data:
-        raise NotText(
-            f"byte {data.index(0)} is a NUL, which no text has", "a database, a notebook, or a program in binary"
-        )
+    if (nul := data.find(0)) >= 0:
+        cause = "the wrong file: a database or a picture, say"
+        raise NotText(f"line {_line(data, nul)} has a NUL byte, which no text has", cause)
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return io.TextIOWrapper(io.BytesIO(data), encoding).read()
+        return data.decode(_encoding(data)).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        observed = f"byte {error.start}, 0x{data[error.start]:02x}, is not {error.encoding}"
-        raise NotText(observed, "it was saved in another encoding, or is no text at all") from None
+        read = error.object  # without the byte order mark
+        line, byte = _line(read, error.start), read[error.start]
+        cause = "it was saved in another encoding, or is no text at all"
+        raise NotText(f"the byte 0x{byte:02x} in line {line} is not {error.encoding}", cause) from None
     except (SyntaxError, LookupError, ValueError) as error:
-        cause = "the coding comment in its first two lines, or bytes that are no UTF-8"
+        cause = "the comment about the coding in its first two lines"
         raise NotText(f"Python cannot tell its encoding: {error}", cause) from None
+
+
+def _line(data: bytes, place: int) -> int:
+    return data.count(b"\n", 0, place) + 1
+
+
+def _encoding(data: bytes) -> str:
+    """The encoding that Python takes from the byte order mark or from the comment in the first two lines."""
+    try:
+        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    except SyntaxError:
+        data.decode()  # raises the more helpful error, where that is what is wrong
+        raise
