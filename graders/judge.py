@@ -180,9 +180,7 @@ class _Bench:
     def compose(self, name: str, replaced: set[str], unloadable: set[str]) -> Program:
         upto = self.names[: self.names.index(name) + 1]
         public = {public for step in self.unit.steps for public in step.public}
-        return compose(
-            self.learner, self.reference, upto, replaced=replaced, unloadable=unloadable, public=public
-        )
+        return compose(self.learner, self.reference, upto, replaced=replaced, unloadable=unloadable, public=public)
 
     def begin(self, step: Step, program: Program) -> _Begun:
         """Judge `defines`, and where that passes start on the other rules."""
@@ -216,8 +214,10 @@ class _Bench:
             except Broken as broken:
                 return _broken(rule, broken, case.story), case.exploration
             except (Unreadable, Locked, sqlite3.Error) as error:
-                broken = Broken("another process can use the store", str(error), "a lock is kept, or the shape is another")
-                return _broken(rule, broken, case.story), case.exploration
+                refused = Broken(
+                    "another process can use the store", str(error), "a lock is kept, or the shape is another"
+                )
+                return _broken(rule, refused, case.story), case.exploration
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):
                     continue

@@ -78,7 +78,9 @@ class StepVerdict:
 
 @dataclass(frozen=True)
 class Exploration:
-    """How much of a program was ended and restarted: `points` at which it could stop, distinct `states`, real `kills`."""
+    """How much of a program was ended and restarted: `points` at which it could stop, distinct `states`, real
+    `kills`.
+    """
 
     points: int = 0
     states: int = 0
@@ -96,7 +98,9 @@ class Exploration:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one file: which promises of a unit it keeps, with the seed that gives the same judgement again."""
+    """The judgement of one file: which promises of a unit it keeps, with the seed that gives the same judgement
+    again.
+    """
 
     unit: str
     seed: int

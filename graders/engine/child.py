@@ -1,8 +1,8 @@
 """What runs inside a child process, around the learner's program.
 
 The child is told what to do and reports what happened; it holds no expected value. A job names a probe, a function of
-a unit that drives the learner's code: `probe(session, client, **arguments)` gets the session that talks to the judge and
-the learner's module, and what it returns is reported. Reports travel over the control socket, never over standard
+a unit that drives the learner's code: `probe(session, client, **arguments)` gets the session that talks to the judge
+and the learner's module, and what it returns is reported. Reports travel over the control socket, never over standard
 output, which is the learner's.
 """
 

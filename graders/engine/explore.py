@@ -1,10 +1,10 @@
 """Ending a program at every stop that matters, restarting it, and judging what is left.
 
 First one run in which the child waits at every stop while the judge notes the state of the world: a hash of the store's
-files, the bytes that the peer has seen, and the bytes that it has sent. What comes after a crash can only depend on that.
-Then a real process is ended with SIGKILL, and a real process is started again: once at every line that was executed, and
-once at the first and at the last stop of every distinct state. Nothing is judged before it is proved that the kill fired
-where it was asked for.
+files, the bytes that the peer has seen, and the bytes that it has sent. What comes after a crash can only depend on
+that. Then a real process is ended with SIGKILL, and a real process is started again: once at every line that was
+executed, and once at the first and at the last stop of every distinct state. Nothing is judged before it is proved
+that the kill fired where it was asked for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The judge asks by sending one byte and two descriptors over a Unix socket: the child's control socket, and a pipe for
 what becomes of the child. Into the pipe the server writes the child's pid, and later its wait status, one decimal
-number a line each. When the judge goes away the server kills what is left and ends.
+number a line each. When the judge goes away the server kills what is left, removes the children's folder, and ends.
 
 `fork` costs a few milliseconds a child; `spawn` starts a new interpreter each time, for comparison and for systems on
 which forking is not safe. What runs in the child is the same: `graders.engine.child.main`.
@@ -15,6 +15,7 @@ import gc
 import importlib
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,14 +27,15 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(request_fd: int, method: str, root: str, preload: Sequence[str]) -> None:
-    """Serve until the judge closes its end of `request_fd`."""
+def main(request_fd: int, method: str, root: str, folder: str, preload: Sequence[str]) -> None:
+    """Serve until the judge closes its end of `request_fd`, or dies."""
     for module in preload:
         importlib.import_module(module)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     gc.collect()
     gc.freeze()  # what the imports made is shared with every child; the collector need not touch it
     _Server(socket.socket(fileno=request_fd), method, root).serve()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Server:
@@ -52,12 +54,13 @@ class _Server:
     def serve(self) -> None:
         try:
             while True:
-                ready, _, _ = select.select([self.requests, self.wake_read], [], [])
+                requests = self.requests.fileno()
+                ready, _, _ = select.select([requests, self.wake_read], [], [])
                 if self.wake_read in ready:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self.wake_read, 4096)
                     self.reap()
-                if self.requests in ready and not self.accept_request():
+                if requests in ready and not self.accept_request():
                     return
         finally:
             self.kill_everything()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from graders.engine import forkserver, wire
+from graders.engine import wire
 
 Method = Literal["fork", "spawn"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,11 +93,11 @@ class Workshop:
         self.requests, theirs = socket.socketpair()
         code = (
             "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import forkserver;"
-            " forkserver.main(int(sys.argv[1]), sys.argv[3], sys.argv[2], sys.argv[4:])"
+            " forkserver.main(int(sys.argv[1]), sys.argv[3], sys.argv[2], sys.argv[4], sys.argv[5:])"
         )
         fd = theirs.fileno()
         self.server = subprocess.Popen(
-            [sys.executable, "-I", "-c", code, str(fd), str(ROOT), self.method, *self.preload],
+            [sys.executable, "-I", "-c", code, str(fd), str(ROOT), self.method, str(self.folder), *self.preload],
             pass_fds=[fd],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

@@ -42,7 +42,9 @@ class Rule:
 
 @dataclass
 class Step:
-    """One step of a unit: the public names that its section defines, and its rules in the order in which they are told."""
+    """One step of a unit: the public names that its section defines, and its rules in the order in which they are
+    told.
+    """
 
     name: str
     public: tuple[str, ...]
@@ -67,7 +69,9 @@ class Step:
 class Broken(Exception):
     """A promise is broken: what was expected, what was seen, why that happens, and what to look at."""
 
-    def __init__(self, expected: str, observed: str, cause: str = "", look: str = "", where: Place | None = None) -> None:
+    def __init__(
+        self, expected: str, observed: str, cause: str = "", look: str = "", where: Place | None = None
+    ) -> None:
         super().__init__(observed)
         self.expected = expected
         self.observed = observed
@@ -124,7 +128,7 @@ class Case:
     seed: int
     rule: str
     story: Story = field(default_factory=Story)
-    exploration: Exploration = Exploration()
+    exploration: Exploration = field(default_factory=Exploration)
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.seed}/{self.rule}")
@@ -188,7 +192,7 @@ class Case:
             self.fail(expected, "it wrote too much for the judge to read", look="where it prints, and how often")
         self.fail(
             expected,
-            f"the process ended by itself: {describe_ending(child.ending())}{_last_words(child)}",
+            f"the process ended by itself: {child.ending()}{_last_words(child)}",
             "something ended the whole process: os._exit, a signal, or a limit on memory, time or file size",
             "calls of os._exit and sys.exit, and how much memory and output the program uses",
         )
@@ -243,10 +247,6 @@ class Case:
         return None
 
 
-def describe_ending(ending: Ending) -> str:
-    return str(ending)
-
-
 def _last_words(child: Child) -> str:
     lines = child.standard_error().strip().splitlines()
     return f"; its last words were `{lines[-1][:200]}`" if lines else ""
@@ -267,11 +267,7 @@ class Unit:
 
     def step(self, name: str) -> Step:
         """Raises KeyError for a name that is none of this unit's."""
-        return next((step for step in self.steps if step.name == name), None) or _unknown(name)
-
-
-def _unknown(name: str) -> NoReturn:
-    raise KeyError(name)
-
-
-__all__ = ["Broken", "Call", "Case", "Method", "Raised", "Rule", "Step", "Stops", "Unit"]
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(f"no step of {self.name} is called {name}")

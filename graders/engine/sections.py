@@ -39,7 +39,9 @@ class LearnerFile:
 
 
 def split(source: str, steps: Collection[str], name: str) -> LearnerFile:
-    """Cut `source` at its markers. A cell without a step's name belongs to the step before it; text cells are dropped."""
+    """Cut `source` at its markers. A cell without a step's name belongs to the step before it; text cells are
+    dropped.
+    """
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     markers = _marker_lines(lines)
     sections: dict[str, list[Line]] = {PREAMBLE: []}

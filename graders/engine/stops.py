@@ -1,8 +1,8 @@
 """Where a running learner program can be stopped: at every line of its file, every return, and every SQL statement.
 
 In the mode `pause` the child waits at each stop until the judge has looked at the world. In the mode `kill` it sends
-itself SIGKILL at the given stop: no `finally`, no `atexit`, no flush, as when the power goes out. A stop is named by its
-line, its kind, and how often the pair has been met before, which other threads cannot shift.
+itself SIGKILL at the given stop: no `finally`, no `atexit`, no flush, as when the power goes out. A stop is named by
+its line, its kind, and how often the pair has been met before, which other threads cannot shift.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def watch(session: Session, path: str, mode: str, at: tuple[int, str, int] | None) -> None:
-    """From now on every stop in the file at `path` is met; `at` (line, kind, occurrence from 1) is for the mode `kill`."""
+    """From now on every stop in the file at `path` is met; `at` (line, kind, occurrence from 1) is for the mode
+    `kill`.
+    """
     watcher = _Watcher(session, path, mode, at)
     threading.settrace(watcher.trace)
     sys.settrace(watcher.trace)
@@ -66,9 +68,9 @@ def _trace_statements(watcher: _Watcher) -> None:
     connect = sqlite3.connect
 
     def traced(*arguments: Any, **named: Any) -> sqlite3.Connection:
-        connection = connect(*arguments, **named)
+        connection: sqlite3.Connection = connect(*arguments, **named)
         connection.set_trace_callback(watcher.statement)
         return connection
 
-    sqlite3.connect = traced
-    sqlite3.dbapi2.connect = traced  # type: ignore[attr-defined]
+    sqlite3.connect = traced  # type: ignore[assignment]
+    sqlite3.dbapi2.connect = traced  # type: ignore[assignment]

@@ -50,7 +50,9 @@ def duplicate(case: Case) -> None:
 
 @STEP.rule(0.5)
 def errors(case: Case) -> None:
-    """`ProtocolError`, `Conflict`, `Gap` and SQLite's errors reach the caller: there is no ACK for what is not stored."""
+    """`ProtocolError`, `Conflict`, `Gap` and SQLite's errors reach the caller: there is no ACK for what is not
+    stored.
+    """
     events = make_events(case, 3)
     path = new_store(case, events[:2])
     wrong = [

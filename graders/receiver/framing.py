@@ -19,7 +19,9 @@ def accepts(case: Case) -> None:
     """Every line of the grammar is taken, and gives `(seq, delta)`."""
     seqs = [0, 1, 9, 10, 42, 1_000_000, 2**31, 2**63, *(case.random.randrange(10**9) for _ in range(6))]
     deltas = [0, 1, -1, 7, 10, -10, 999, 1000, -999, -1000, *(case.random.randrange(-1000, 1001) for _ in range(6))]
-    pairs = [(seq, case.random.choice(deltas)) for seq in seqs] + [(case.random.choice(seqs), delta) for delta in deltas]
+    pairs = [(seq, case.random.choice(deltas)) for seq in seqs] + [
+        (case.random.choice(seqs), delta) for delta in deltas
+    ]
     expect_values(case, {b"EVENT %d %d\n" % pair: pair for pair in pairs})
 
 
@@ -65,7 +67,9 @@ def numbers(case: Case) -> None:
 @STEP.rule(0.5, name="range")
 def delta_range(case: Case) -> None:
     """A delta outside -1000..1000 is refused."""
-    beyond = {b"EVENT 0 %d\n" % delta: "a delta out of range" for delta in (1001, -1001, 1999, 9999, -9999, 10_000, -10_000)}
+    beyond = {
+        b"EVENT 0 %d\n" % delta: "a delta out of range" for delta in (1001, -1001, 1999, 9999, -9999, 10_000, -10_000)
+    }
     far = {b"EVENT 3 %d\n" % (10**9 + case.random.randrange(1000)): "a delta out of range"}
     expect_refusals(case, beyond | far, "the delta's value is not compared with the limits", "the check of -1000..1000")
     expect_values(case, {b"EVENT 0 1000\n": (0, 1000), b"EVENT 0 -1000\n": (0, -1000)})
@@ -162,7 +166,9 @@ def keyword(case: Case) -> None:
 @STEP.rule(0.25)
 def error_type(case: Case) -> None:
     """What is refused raises `ProtocolError`, which is a `ValueError` and none of the other exceptions."""
-    expect_refusals(case, {b"\n": "an empty line", b"EVENT \xff 7\n": "bytes that are no text", b"EVENT 0 x\n": "a letter"})
+    expect_refusals(
+        case, {b"\n": "an empty line", b"EVENT \xff 7\n": "bytes that are no text", b"EVENT 0 x\n": "a letter"}
+    )
     (call,) = parse(case, [b"nonsense\n"])
     if not call.raised_a("ValueError"):
         case.fail(

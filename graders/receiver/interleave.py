@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from graders.engine import store
 from graders.engine.processes import Child, Stops, is_asleep
 from graders.engine.rules import Broken, Case
 from graders.engine.story import Story
 from graders.receiver.ledger import TABLES, Books, books_of, connection
 from graders.receiver.probes import OPEN_AND_TOUCH
-from graders.engine import store
 
 AT_ONCE = 8  # most of them wait for a lock
 OVER = ("finished", "loaded")
@@ -41,7 +41,9 @@ def interleave_openers(case: Case) -> None:
 
 
 def _meet_a_lock(case: Case) -> None:
-    """The other process holds the write lock for a moment; a change of `journal_mode` does not wait for that by itself."""
+    """The other process holds the write lock for a moment; a change of `journal_mode` does not wait for that by
+    itself.
+    """
     folder = case.new_folder()
     with _start(case, folder, "alone", held=False) as child, connection(folder / "store.db") as other:
         _next(case, child, ("ready",))
@@ -139,7 +141,9 @@ class _Openers:
             line, kind, _ = message["at"]
             place = self.case.program.place(line)
             shown = f"`{place.text.strip()}` (line {line})" if place else "a line of the section that stands in"
-            self.story.receiver(f"process A is in open_store and is held {'inside' if kind == 'statement' else 'at'} {shown}")
+            self.story.receiver(
+                f"process A is in open_store and is held {'inside' if kind == 'statement' else 'at'} {shown}"
+            )
         return message
 
     def let_open(self, b: Child) -> Message | None:

@@ -64,7 +64,9 @@ def books_of(contents: Contents) -> Books:
     ledger = contents.table("ledger").select("seq", "delta")
     numbers = [*rows[0], *(value for row in ledger for value in row)]
     if not all(isinstance(value, int) for value in numbers):
-        raise Unreadable(f"something in it is no integer: {[value for value in numbers if not isinstance(value, int)][:3]}")
+        raise Unreadable(
+            f"something in it is no integer: {[value for value in numbers if not isinstance(value, int)][:3]}"
+        )
     return Books(rows[0][0], rows[0][1], tuple(sorted(ledger)))
 
 

@@ -241,7 +241,9 @@ def _gone(case: Case, child: Child, expected: str) -> NoReturn:
     ending = child.ending()
     words = child.standard_error().strip().splitlines()
     case.story.receiver(f"ends: {ending}")
-    case.fail(expected, f"the process ended: {ending}" + (f"; its last words were `{words[-1][:200]}`" if words else ""))
+    case.fail(
+        expected, f"the process ended: {ending}" + (f"; its last words were `{words[-1][:200]}`" if words else "")
+    )
 
 
 def _unacknowledged(sock: socket.socket) -> int:
@@ -252,11 +254,11 @@ def _unacknowledged(sock: socket.socket) -> int:
 
 
 class StopAndWait:
-    """A right publisher as a state machine, for an explored session: it sends the oldest unacknowledged event, waits for
-    its ACK, sends the next, resends one that was acknowledged already, and closes when all is acknowledged.
+    """A right publisher as a state machine, for an explored session: it sends the oldest unacknowledged event, waits
+    for its ACK, sends the next, resends one that was acknowledged already, and closes when all is acknowledged.
 
-    It remembers across the receiver's lives what was acknowledged; `committed` is what the store held when the last life
-    ended, which is what the next RESUME must say. Implements `graders.engine.explore.Peer`.
+    It remembers across the receiver's lives what was acknowledged; `committed` is what the store held when the last
+    life ended, which is what the next RESUME must say. Implements `graders.engine.explore.Peer`.
     """
 
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:

@@ -88,7 +88,9 @@ class Session:
             self.case.fail(
                 f"after {told}, the writer is closed and waited for",
                 "the socket is still open when run_client comes back" + ("" if later else ", and is closed only later"),
-                "writer.close() is missing on this way out" if later else "wait_closed() is not awaited on this way out",
+                "writer.close() is missing on this way out"
+                if later
+                else "wait_closed() is not awaited on this way out",
                 "a `finally` with writer.close() and await writer.wait_closed()",
                 where=where,
             )
@@ -101,7 +103,9 @@ class Session:
 
 @STEP.rule(0.25)
 def session(case: Case) -> None:
-    """`run_client` stores and acknowledges every event, whether they come one by one or in one piece, and returns `last`."""
+    """`run_client` stores and acknowledges every event, whether they come one by one or in one piece, and returns
+    `last`.
+    """
     events = make_events(case, 5)
     for together in (False, True):
         path = new_store(case)
@@ -169,7 +173,9 @@ def split_bytes(case: Case) -> None:
 
 @STEP.rule(0.2)
 def bad_line(case: Case) -> None:
-    """A line outside the grammar ends the session with `ProtocolError`; what follows it is neither stored nor acknowledged."""
+    """A line outside the grammar ends the session with `ProtocolError`; what follows it is neither stored nor
+    acknowledged.
+    """
     long = 10 ** (65 - len(b"EVENT  7\n") - 1)
     wrong = {
         "a word that is no message": b"HELLO\n",
@@ -208,7 +214,9 @@ def fragment(case: Case) -> None:
             peer.send(rest)
             peer.finish()
             cause = "the end of the stream is taken for the end of a line"
-            run.expect_raise("ProtocolError", "the stream ends inside a line", cause, "what is done with the last bytes")
+            run.expect_raise(
+                "ProtocolError", "the stream ends inside a line", cause, "what is done with the last bytes"
+            )
             peer.expect_nothing_more("no ACK for a fragment")
             expect_books(case, path, books_after(events[:have]), "after the fragment", cause)
 
@@ -337,7 +345,9 @@ def _stalled_close(case: Case) -> None:
 
 
 def fill_without_stalling(run: Session, peer: Connection, event: tuple[int, int]) -> None:
-    """So many duplicates that their ACKs do not fit into the network, but into the transport's buffer: closing stalls."""
+    """So many duplicates that their ACKs do not fit into the network, but into the transport's buffer: closing
+    stalls.
+    """
     peer.pour(line_of(event) * 6000, "resends event 0 six thousand times, and reads no ACK")
     peer.finish()
 
@@ -433,7 +443,9 @@ def _hook_that_raises(case: Case, events: Sequence[tuple[int, int]]) -> None:
 
 @STEP.rule(0.25)
 def releases(case: Case) -> None:
-    """On every way out the writer is closed and waited for, and SQLite's connection is closed; the first error is told."""
+    """On every way out the writer is closed and waited for, and SQLite's connection is closed; the first error is
+    told.
+    """
     for told, error, lines in (
         ("a clean end", "", b""),
         ("a bad line", "ProtocolError", b"HELLO\n"),
@@ -496,7 +508,9 @@ def cancellation(case: Case) -> None:
 
 @STEP.rule(0.2)
 def reset(case: Case) -> None:
-    """A reset in mid-session is an error; one that comes while closing replaces neither a result nor an earlier error."""
+    """A reset in mid-session is an error; one that comes while closing replaces neither a result nor an earlier
+    error.
+    """
     events = make_events(case, 1)
     with Session(case, new_store(case)) as run:
         peer = run.accept(-1)
@@ -518,7 +532,7 @@ def reset(case: Case) -> None:
 
 
 def _reset_while_closing(case: Case, event: tuple[int, int], error: str) -> None:
-    options = {"listener": {"receive_buffer": 1}, "timeout": 10.0, "slow_network": 0}
+    options: dict[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": 10.0, "slow_network": 0}
     with Session(case, new_store(case, [event]), **options) as run:
         peer = run.accept(0)
         peer.pour(line_of(event) * 6000 + (b"HELLO\n" if error else b""), "resends event 0, and reads no ACK")

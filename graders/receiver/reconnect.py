@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case, Step
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.atomic_apply import crash_books, new_store
-from graders.receiver.ledger import books_after, expect_books, look, make_events
-from graders.receiver.reclamation import IN_TIME, SHORT
+from graders.receiver.ledger import books_after, expect_books, make_events
 from graders.receiver.publisher import HOST, Connection, Publisher, StopAndWait, free_port
+from graders.receiver.reclamation import IN_TIME, SHORT
 
 STEP = Step("reconnect", public=("main",))
 
@@ -33,7 +33,9 @@ class Command:
         self.case = case
         folder = case.new_folder()
         argv = [HOST, str(port), str(path), *options]
-        case.story.receiver(f"a new process starts: python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip())
+        case.story.receiver(
+            f"a new process starts: python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip()
+        )
         probe = AS_COMMAND if real else AS_MAIN
         self.child: Child = case.start(probe, folder=folder, argv=argv, load=False, patience=patience)
 
@@ -61,7 +63,8 @@ class Command:
         if ending != Ending(0):
             self.case.fail(
                 "exit status 0 after a clean end of the stream",
-                f"{ending}" + (f"; its last line on standard error is `{self.last_line()[:SHOWN]}`" if self.last_line() else ""),
+                f"{ending}"
+                + (f"; its last line on standard error is `{self.last_line()[:SHOWN]}`" if self.last_line() else ""),
                 look="what main returns, and what is passed to sys.exit",
                 where=self.case.lines_with("sys.exit", "__main__"),
             )
@@ -85,7 +88,6 @@ def command(case: Case) -> None:
             if publisher.has_another():
                 case.fail("one process is one session", "it connects a second time", look="loops around run_client")
             expect_books(case, path, books_after(events[: have + 2]), "after the process has ended")
-
 
     _timeout_is_used(case)
 
@@ -118,7 +120,7 @@ def failures(case: Case) -> None:
     if len(set(told.values())) == 1:
         case.fail(
             "the last line on standard error says what failed",
-            f"it is `{told['gap'][:SHOWN]}` for a refused connection, a timeout, a reset, a bad line, a gap and a conflict alike",
+            f"it is `{told['gap'][:SHOWN]}` for every kind of failure, from a refused connection to a conflict",
             "the message does not hold the error",
             "what main prints to sys.stderr",
             where=case.lines_with("stderr"),
@@ -150,7 +152,12 @@ def _fail_as(case: Case, kind: str) -> str:
             case.fail(f"an exit status that is not 0 ({kind})", f"{ending}", where=where)
         if "Traceback (most recent call last)" in run.child.standard_error():
             missing = f"main does not expect this error ({kind})"
-            case.fail("no traceback for an expected failure", f"a traceback that ends with `{last[:SHOWN]}`", missing, where=where)
+            case.fail(
+                "no traceback for an expected failure",
+                f"a traceback that ends with `{last[:SHOWN]}`",
+                missing,
+                where=where,
+            )
         if not last:
             case.fail(f"a last line on standard error that says what failed ({kind})", "nothing", where=where)
         return last
@@ -172,7 +179,9 @@ def _misbehave(peer: Connection, kind: str, event: tuple[int, int]) -> None:
 
 @STEP.rule(0.5)
 def exit_before_ack(case: Case) -> None:
-    """`--exit-before-ack SEQ` ends the process with `os._exit(17)` after the COMMIT of SEQ and before its ACK, for 0 too."""
+    """`--exit-before-ack SEQ` ends the process with `os._exit(17)` after the COMMIT of SEQ and before its ACK, for 0
+    too.
+    """
     for seq in (0, 2):
         events = make_events(case, 3)
         path = new_store(case)
@@ -216,7 +225,9 @@ def _expect_cut(case: Case, run: Command, seq: int) -> None:
 
 @STEP.rule(0.5)
 def two_processes(case: Case) -> None:
-    """The first process stores 0 and 1 and dies before ACK 1; the second resumes at 1, is sent 1 again, and counts it once."""
+    """The first process stores 0 and 1 and dies before ACK 1; the second resumes at 1, is sent 1 again, and counts it
+    once.
+    """
     events = make_events(case, 3)
     path = case.new_folder() / "machine.db"
     with Publisher(case) as publisher:
@@ -272,7 +283,9 @@ class SessionAndDie:
         found = crash_books(world)
         case = world.case
         if found.trouble():
-            case.fail("total is the ledger's sum, last its greatest seq, and there is no hole", found.trouble(), BETWEEN)
+            case.fail(
+                "total is the ledger's sum, last its greatest seq, and there is no hole", found.trouble(), BETWEEN
+            )
         if found.last < peer.acknowledged:
             case.fail(
                 f"event {peer.acknowledged}, whose ACK the publisher has seen, is in the store",

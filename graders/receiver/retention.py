@@ -52,7 +52,9 @@ def returns(case: Case) -> None:
 
 @STEP.rule(0.5)
 def boundary(case: Case) -> None:
-    """A cursor that needs a lost item, or is ahead of the log, raises `ResyncRequired`; one just before the log does not."""
+    """A cursor that needs a lost item, or is ahead of the log, raises `ResyncRequired`; one just before the log does
+    not.
+    """
     oldest = case.random.randint(10, 40)
     log = make_log(case, oldest, 12)
     cut = "the items between the cursor and the log are gone, and handing over the rest would lose them in silence"

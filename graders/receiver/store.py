@@ -68,7 +68,9 @@ def connection_mode(case: Case) -> None:
         facts = opened(case, path)
         where = case.lines_with("connect(")
         if not facts["is_connection"]:
-            case.fail("open_store returns a sqlite3.Connection", f"it returned {facts['call']['returned']!r}", where=where)
+            case.fail(
+                "open_store returns a sqlite3.Connection", f"it returned {facts['call']['returned']!r}", where=where
+            )
         if facts["isolation_level"] is not None or facts["autocommit"] in ("True", "False"):
             case.fail(
                 "isolation_level is None: BEGIN and COMMIT are the program's own",
@@ -103,8 +105,13 @@ def keeps_rows(case: Case) -> None:
             case.fail("another connection can write to the store after open_store", str(error))
     stores: list[tuple[Path, str]] = [(own, "the store that this program made")]
     strict = tuple(statement.replace("INTEGER)", "INTEGER NOT NULL)") for statement in PLAIN_SHAPE)
-    untyped = ("CREATE TABLE checkpoint (id INTEGER PRIMARY KEY, last, total)", "CREATE TABLE ledger (seq PRIMARY KEY, delta)")
-    for number, (shape, wal) in enumerate([(PLAIN_SHAPE, False), (PLAIN_SHAPE, True), (strict, False), (untyped, False)]):
+    untyped = (
+        "CREATE TABLE checkpoint (id INTEGER PRIMARY KEY, last, total)",
+        "CREATE TABLE ledger (seq PRIMARY KEY, delta)",
+    )
+    for number, (shape, wal) in enumerate(
+        [(PLAIN_SHAPE, False), (PLAIN_SHAPE, True), (strict, False), (untyped, False)]
+    ):
         path = case.folder / f"other{number}.db"
         make_store(path, make_events(case, case.random.choice((1, 5, 200))), wal=wal, shape=shape)
         stores.append((path, "a store that another program made" + (" in WAL mode" if wal else "")))
@@ -147,7 +154,9 @@ class FirstOpen:
     def after_recovery(self, world: World) -> None:
         case = world.case
         call = report_of(case, world)
-        cause = "tables and first row are made in several transactions, and the next open_store takes half of it for whole"
+        cause = (
+            "tables and first row are made in several transactions, and the next open_store takes half of it for whole"
+        )
         look_at = "what open_store does when some of its statements have been done already"
         if call.raised is not None:
             world.story.receiver(f"open_store {call}")
@@ -181,7 +190,9 @@ def two_openers(case: Case) -> None:
 
 @STEP.rule(0.25)
 def refuses(case: Case) -> None:
-    """Where set-up fails, an error reaches the caller, the connection is closed, and the file's content is still there."""
+    """Where set-up fails, an error reaches the caller, the connection is closed, and the file's content is still
+    there.
+    """
     opened(case, case.folder / "usable.db")
     for told, make in UNUSABLE.items():
         path = make(case.new_folder())

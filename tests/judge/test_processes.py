@@ -1,0 +1,187 @@
+"""Children end, whatever they do; their ends are known for certain; and nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from graders.engine import explore as exploring
+from graders.engine.probes import AS_COMMAND, AS_MAIN
+from graders.engine.processes import KILLED, Crew, Ending, Job, Method, Stops, Workshop
+from graders.engine.program import Program
+from graders.engine.rules import Case
+from graders.engine.sections import Line
+
+METHODS: tuple[Method, ...] = ("fork", "spawn")
+
+
+@pytest.fixture(params=METHODS)
+def workshop(request: pytest.FixtureRequest) -> Iterator[Workshop]:
+    with Workshop(request.param) as workshop:
+        yield workshop
+        folder, server = workshop.folder, workshop.server.pid
+    assert not folder.exists()
+    assert not psutil.pid_exists(server)
+
+
+def job_for(workshop: Workshop, source: str, **options: object) -> Job:
+    folder = workshop.new_folder()
+    (folder / "client.py").write_text(source)
+    return Job(folder=folder, probe=AS_MAIN, load=False, **options)  # type: ignore[arg-type]
+
+
+def run(workshop: Workshop, source: str, **options: object) -> tuple[Ending, list[str], str]:
+    with workshop.start(job_for(workshop, source, **options)) as child:
+        events = [str(message["event"]) for message in child.messages()]
+        return child.ending(), events, child.standard_error()
+
+
+@pytest.mark.parametrize(
+    ("source", "ending", "events"),
+    [
+        ("pass", Ending(0), ["unwound"]),
+        ("import sys; sys.exit(5)", Ending(5), ["unwound"]),
+        ("import sys; sys.exit('no')", Ending(1), ["unwound"]),
+        ("1 / 0", Ending(1), ["unwound"]),
+        ("import os; os._exit(17)", Ending(17), []),
+        ("import os; os.kill(os.getpid(), 9)", KILLED, []),
+        ("import os; os.abort()", Ending(0, signal.SIGABRT), []),
+    ],
+)
+def test_how_a_process_ended_is_known(workshop: Workshop, source: str, ending: Ending, events: list[str]) -> None:
+    assert run(workshop, source)[:2] == (ending, events)
+
+
+def test_a_traceback_goes_to_standard_error_as_python_writes_it(workshop: Workshop) -> None:
+    assert "ZeroDivisionError" in run(workshop, "1 / 0")[2]
+
+
+def test_a_real_command_ends_as_any_command_does(workshop: Workshop) -> None:
+    folder = workshop.new_folder()
+    (folder / "client.py").write_text("import sys\nprint(sys.argv[1:], file=sys.stderr)\nsys.exit(3)")
+    with workshop.start(Job(folder=folder, probe=AS_COMMAND, load=False, argv=["a", "b"])) as child:
+        assert list(child.messages()) == []
+        assert child.ending() == Ending(3)
+        assert child.standard_error() == "['a', 'b']\n"
+
+
+def test_a_child_that_never_ends_is_ended(workshop: Workshop) -> None:
+    source = "import signal\nfor number in (1, 2, 3, 15): signal.signal(number, signal.SIG_IGN)\nwhile True: pass"
+    with workshop.start(job_for(workshop, source, patience=0.5)) as child:
+        assert child.next_message() is None
+        assert child.timed_out
+        assert child.ending() == KILLED
+
+
+def test_what_a_child_leaves_running_is_ended(workshop: Workshop) -> None:
+    source = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        open('pid.txt', 'w').write(str(os.getpid()))\n"
+        "        os.rename('pid.txt', 'pid')\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "while not os.path.exists('pid'): time.sleep(0.005)\n"
+    )
+    job = job_for(workshop, source)
+    with workshop.start(job) as child:
+        assert child.ending() == Ending(0)
+    gone_by(int((job.folder / "pid").read_text()))
+
+
+def gone_by(pid: int, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"process {pid} still runs"
+        os.sched_yield()
+
+
+def test_children_end_with_the_judge(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            workshop = Workshop("fork").__enter__()
+            child = workshop.start(job_for(workshop, "import time; time.sleep(600)"))
+            (tmp_path / "pids.txt").write_text(f"{child.pid} {workshop.server.pid} {workshop.folder}")
+            (tmp_path / "pids.txt").rename(tmp_path / "pids")
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    child_pid, server, folder = (tmp_path / "pids").read_text().split()
+    gone_by(int(child_pid))
+    gone_by(int(server))
+    assert not Path(folder).exists()
+
+
+def test_a_child_has_nothing_of_the_judges_environment(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_COURSE", "42")
+    source = "import os, sys\nsys.stderr.write(' '.join(sorted(os.environ)))"
+    assert "SECRET" not in run(workshop, source)[2]
+
+
+def test_a_child_has_no_descriptor_of_the_servers(workshop: Workshop) -> None:
+    source = (
+        "import os, sys\n"
+        "found = []\n"
+        "for fd in range(4, 200):\n"
+        "    try: os.fstat(fd)\n"
+        "    except OSError: continue\n"
+        "    found.append(fd)\n"
+        "sys.stderr.write(repr(found))"
+    )
+    _, _, errors = run(workshop, source)
+    assert len(eval(errors)) <= 1  # the spawned interpreter's control socket has a number of its own
+
+
+SOURCE = "def work():\n    a = 1\n    b = 2\n    return a + b\n\nwork()\n"
+
+
+def test_a_kill_fires_exactly_where_it_was_asked_for(workshop: Workshop) -> None:
+    with workshop.start(job_for(workshop, SOURCE, stops=Stops("pause"))) as child:
+        stops = []
+        for message in child.messages():
+            if message["event"] == "stop":
+                stops.append(tuple(message["at"]))
+                child.go_on()
+    assert [stop[0] for stop in stops if stop[1] == "line"] == [1, 6, 2, 3, 4]
+    for stop in stops:
+        with workshop.start(job_for(workshop, SOURCE, stops=Stops("kill", stop))) as child:
+            (message,) = child.messages()
+            assert (message["event"], tuple(message["at"])) == ("killing", stop)
+            assert child.ending() == KILLED
+
+
+def test_every_line_and_every_state_gets_a_kill() -> None:
+    stops = [
+        exploring.Stop((line, "line", number), state)
+        for number, (line, state) in enumerate(
+            [
+                (1, ("a", b"", b"")),
+                (2, ("a", b"", b"")),
+                (2, ("b", b"", b"")),
+                (3, ("b", b"", b"")),
+                (2, ("b", b"", b"")),
+            ]
+        )
+    ]
+    chosen = exploring._choose(stops)
+    assert {stop.line for stop in chosen} == {1, 2, 3}
+    assert chosen == [stops[0], stops[1], stops[2], stops[3], stops[4]]
+
+
+def test_a_judgement_that_is_given_up_ends_its_children(workshop: Workshop) -> None:
+    crew = Crew(workshop)
+    program = Program("client.py", (Line("while True: pass", 1),))
+    case = Case(crew, program, 1, "x/y")
+    with case.start(AS_MAIN, load=False) as child:
+        assert child.pid
+        crew.give_up()
+        assert child.ending() == KILLED
