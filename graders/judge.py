@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 import sqlite3
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graders.engine import sections
-from graders.engine.processes import Crew, JudgeBroke, Method, Workshop
+from graders.engine.processes import Crew, JudgeBroke, Method, ServerGone, Workshop
 from graders.engine.program import Program, compose
 from graders.engine.rules import Broken, Case, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
@@ -212,18 +213,40 @@ class _Bench:
             try:
                 rule.judge(case)
             except Broken as broken:
-                return _broken(rule, broken, case.story), case.exploration
+                return self.broken(rule, broken, case), case.exploration
             except (Unreadable, Locked, sqlite3.Error) as error:
                 refused = Broken(
                     "another process can use the store", str(error), "a lock is kept, or the shape is another"
                 )
-                return _broken(rule, refused, case.story), case.exploration
+                return self.broken(rule, refused, case), case.exploration
+            except ServerGone:
+                return self.broken(rule, GONE, case), case.exploration
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):
                     continue
                 return _error(rule, error, case.story), case.exploration
             return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points), case.exploration
         raise AssertionError("unreachable")
+
+    def broken(self, rule: Rule, broken: Broken, case: Case) -> Finding:
+        """The finding, told without what differs from run to run: the folder's name and the ports."""
+
+        def tidy(text: str) -> str:
+            return PORT.sub(r"\1PORT", FOLDER.sub("", text.replace(str(self.workshop.folder), "FOLDER")))
+
+        told = Broken(tidy(broken.expected), tidy(broken.observed), tidy(broken.cause), tidy(broken.look), broken.where)
+        finding = _broken(rule, told, broken.story or case.story)
+        return replace(finding, story=tuple(map(tidy, finding.story)))
+
+
+GONE = Broken(
+    "the program leaves other processes alone",
+    "the process that starts the program was ended while the program ran",
+    "a signal to the parent process or to a whole group, or so much memory that the system ends processes",
+    "calls of os.kill, os.killpg and os.getppid",
+)
+FOLDER = re.compile(r"FOLDER/\d+/")
+PORT = re.compile(r"(127\.0\.0\.1'?[,:] ?)\d+")
 
 
 def _defines(step: Step, learner: LearnerFile) -> Rule:
@@ -266,8 +289,7 @@ def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
     evidence: dict[str, object] = {"expected": broken.expected, "observed": broken.observed}
     if broken.where is not None:
         evidence["where"] = {"file": broken.where.file, "line": broken.where.line, "text": broken.where.text.strip()}
-    lines = tuple((broken.story or story).lines())
-    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, lines, evidence)
+    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story.lines()), evidence)
 
 
 def _error(rule: Rule, error: Exception, story: Story) -> Finding:

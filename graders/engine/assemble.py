@@ -1,4 +1,6 @@
-"""A unit from the modules of its package: each module with a `STEP` is a step, the notebooks' numbers give the order."""
+"""A unit from the modules of its package: each module with a `STEP` is a step, the notebooks' numbers give the
+order.
+"""
 
 from __future__ import annotations
 

@@ -135,13 +135,18 @@ class Workshop:
             with self.lock:
                 socket.send_fds(self.requests, [b"+"], [control.fileno(), status_write])
         except OSError as error:
-            raise JudgeBroke("the fork server has gone") from error
+            raise ServerGone from error
         finally:
             control.close()
             os.close(status_write)
         child = Child(job, ours, status_read)
         child.send(job.message())
         return child
+
+
+class ServerGone(Exception):
+    """The fork server has ended while children ran. Nothing of the judge's ends it: a child has killed it, or has used
+    up the machine."""
 
 
 class GivenUp(Exception):
@@ -372,7 +377,7 @@ class Child:
                 return
             data = os.read(self.status, 64)
             if not data:
-                raise JudgeBroke("the fork server has gone")
+                raise ServerGone
             self._status_text += data
             lines = self._status_text.split(b"\n")
             if len(lines) > 2:

@@ -37,6 +37,15 @@ class Program:
     def text(self) -> str:
         return "\n".join(line.text for line in self.lines) + "\n"
 
+    @cached_property
+    def code_rows(self) -> tuple[int, ...]:
+        """The lines, from 1, that are no part of a docstring."""
+        texts: set[int] = set()
+        for node in (inner for statement in _body(self.text) for inner in ast.walk(statement)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.end_lineno:
+                texts |= set(range(node.lineno, node.end_lineno + 1))
+        return tuple(row for row in range(1, len(self.lines) + 1) if row not in texts)
+
     def place(self, line: int, function: str = "<module>") -> Place | None:
         """Line `line` (from 1) of this program as a place in the learner's file; None where the line is not theirs."""
         if not 1 <= line <= len(self.lines):

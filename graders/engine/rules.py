@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from graders.engine.processes import Child, Crew, Ending, Job, Method, Stops
+from graders.engine.processes import Child, Crew, Job
 from graders.engine.program import Place, Program
 from graders.engine.story import Story
 from graders.verdict import Exploration
@@ -241,8 +241,9 @@ class Case:
 
     def lines_with(self, *words: str) -> Place | None:
         """The first line of the learner's that holds one of `words`: a place to point at when no exception points."""
-        for line in self.program.lines:
-            if line.number is not None and any(word in line.text for word in words):
+        for row in self.program.code_rows:
+            line = self.program.lines[row - 1]
+            if line.number is not None and any(word in line.text.partition("#")[0] for word in words):
                 return Place(self.program.name, line.number, line.text)
         return None
 

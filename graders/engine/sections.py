@@ -18,7 +18,9 @@ PREAMBLE = ""
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a program: its text without line end, and where it stands in the learner's file (None: not theirs)."""
+    """One line of a program: its text without line end, and where it stands in the learner's file (None: not
+    theirs).
+    """
 
     text: str
     number: int | None

@@ -195,7 +195,9 @@ class Connection:
 
 
 def fill_backlog(port: int) -> list[socket.socket]:
-    """Connections that take every place in a listener's queue, so that the next one must wait. Close them afterwards."""
+    """Connections that take every place in a listener's queue, so that the next one must wait. Close them
+    afterwards.
+    """
     waiting = []
     for _ in range(8):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -314,7 +314,9 @@ def expect_timeout(run: Session, why: str, look_at: str) -> None:
 
 @STEP.rule(0.2)
 def stalled_writes(case: Case) -> None:
-    """A publisher that reads nothing stalls `drain` and `wait_closed`; both are bounded, and the descriptor is freed."""
+    """A publisher that reads nothing stalls `drain` and `wait_closed`; both are bounded, and the descriptor is
+    freed.
+    """
     case.side_by_side(_stalled_drain, _stalled_close)
 
 

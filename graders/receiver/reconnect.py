@@ -112,7 +112,9 @@ def _timeout_is_used(case: Case) -> None:
 
 @STEP.rule(0.5)
 def failures(case: Case) -> None:
-    """An expected failure is told in one last line on standard error: no traceback, and an exit status that is not 0."""
+    """An expected failure is told in one last line on standard error: no traceback, and an exit status that is not
+    0.
+    """
     told: dict[str, str] = {}
     for kind in ("refused", "timeout", "reset", "protocol", "gap", "conflict"):
         told[kind] = _fail_as(case, kind)
@@ -260,7 +262,9 @@ def killed_anywhere(case: Case) -> None:
 
 
 class SessionAndDie:
-    """A session with three events and a resent one is ended anywhere; the next process carries on with the same file."""
+    """A session with three events and a resent one is ended anywhere; the next process carries on with the same
+    file.
+    """
 
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:
         self.events = events
