@@ -46,10 +46,12 @@ def judge(
     seed: int | None = None,
     method: Method | None = None,
     progress: Progress | None = None,
+    ahead: bool = True,
 ) -> Verdict:
     """Judge the text of a learner's file.
 
     `steps` are the steps wanted (None: all). `progress` is called with a step's name, rules done and rules in all.
+    `ahead`: begin all steps at once, which is sooner done where they pass, and more work where one fails.
     Raises KeyError for an unknown unit or step; everything about the learner's file is in the verdict.
     """
     chosen = find_unit(unit)
@@ -59,7 +61,7 @@ def judge(
     with Workshop(method, preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
         bench = _Bench(chosen, learner, seed, workshop, pool, progress)
         try:
-            judged = bench.judge(wanted)
+            judged = bench.judge(wanted, ahead)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             workshop.abandon()  # Ctrl-C: the rules under way end with their children
@@ -123,9 +125,9 @@ class _Bench:
         self.judged: dict[str, _Judged] = {}
         self.begun: dict[str, _Begun] = {}
 
-    def judge(self, wanted: Sequence[str]) -> list[_Judged]:
+    def judge(self, wanted: Sequence[str], ahead: bool) -> list[_Judged]:
         """The wanted steps' verdicts, in the unit's order."""
-        last = max((self.names.index(name) for name in wanted), default=-1)
+        last = max((self.names.index(name) for name in wanted), default=-1) if ahead else -1
         for name in self.names[: last + 1]:
             program = self.compose(name, replaced=set(), unloadable=set())
             if self.remembered(self.unit.step(name), program) is None:

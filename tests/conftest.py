@@ -6,4 +6,5 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-per-rule", action="store_true", help="judge one wrong program of each rule, not all")
     parser.addoption("--record", action="store_true", help="write the golden verdicts anew instead of comparing them")

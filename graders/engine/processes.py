@@ -135,6 +135,8 @@ class Workshop:
             with self.lock:
                 socket.send_fds(self.requests, [b"+"], [control.fileno(), status_write])
         except OSError as error:
+            ours.close()
+            os.close(status_read)
             raise ServerGone from error
         finally:
             control.close()

@@ -32,7 +32,11 @@ class Session:
         arguments.setdefault("timeout", LONG)
         arguments |= {"port": self.publisher.port if port is None else port, "path": str(path)}
         self.arguments = arguments
-        self.child: Child = case.start(SESSION, arguments, patience=patience)
+        try:
+            self.child: Child = case.start(SESSION, arguments, patience=patience)
+        except BaseException:
+            self.publisher.__exit__()
+            raise
         self.facts: Mapping[str, Any] = {}
 
     def __enter__(self) -> Session:

@@ -17,7 +17,17 @@ from graders.report import text
 from graders.verdict import Exploration, Outcome, Verdict
 
 SEED = 7
-PROGRAMS = [(unit.name, program) for unit in units() for program in corpus.wrong_programs(unit.name)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All wrong programs, or the first of each rule where the command line asks for that."""
+    if "program" not in metafunc.fixturenames:
+        return
+    programs = [(unit.name, program) for unit in units() for program in corpus.wrong_programs(unit.name)]
+    if metafunc.config.getoption("--one-per-rule"):
+        first = {(unit, program.rule): (unit, program) for unit, program in reversed(programs)}
+        programs = list(first.values())
+    metafunc.parametrize(("unit", "program"), programs, ids=[f"{unit}/{program}" for unit, program in programs])
 
 
 def golden_text(verdict: Verdict) -> str:
@@ -25,9 +35,8 @@ def golden_text(verdict: Verdict) -> str:
     return text.render(replace(verdict, exploration=Exploration())) + "\n"
 
 
-@pytest.mark.parametrize(("unit", "program"), PROGRAMS, ids=[f"{unit}/{program}" for unit, program in PROGRAMS])
 def test_a_wrong_program_is_caught(unit: str, program: corpus.WrongProgram, request: pytest.FixtureRequest) -> None:
-    verdict = judge(program.source(corpus.reference(unit)), unit=unit, seed=SEED)
+    verdict = judge(program.source(corpus.reference(unit)), unit=unit, seed=SEED, ahead=False)
     findings = [finding for step in verdict.steps for finding in step.rules]
     failed = [finding.rule for finding in findings if finding.outcome is Outcome.FAIL]
 
