@@ -76,6 +76,9 @@ class Scenario(Protocol):
     def peer(self) -> AbstractContextManager[Peer] | None:
         """The other side of the network, or None."""
 
+    def tell(self, world: World) -> None:
+        """Put into the story what the life that was ended has reported."""
+
     def after_crash(self, world: World) -> None:
         """Raises Broken where what is left breaks a promise already."""
 
@@ -171,6 +174,7 @@ def _crash_and_recover(case: Case, scenario: Scenario, stop: Stop) -> None:
             where = case.program.place(stop.line)
             shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
             moment = {"line": "before", "return": "on the way out of", "statement": "inside"}[stop.at[1]]
+            scenario.tell(world)
             world.story.receiver(f"the power goes out {moment} {shown}: SIGKILL")
             try:
                 scenario.after_crash(world)

@@ -10,7 +10,7 @@ from typing import Any
 from graders.engine.explore import World, explore
 from graders.engine.processes import Child, Job
 from graders.engine.rules import Call, Case, Step
-from graders.receiver.atomic_apply import SHORT_WAIT, crash_books, new_store
+from graders.receiver.atomic_apply import SHORT_WAIT, crash_books, new_store, tell_calls
 from graders.receiver.ledger import books_after, connection, expect_books, make_events
 from graders.receiver.probes import CONSUME
 
@@ -115,9 +115,10 @@ class AckAndDie:
 
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:
         self.events = events
+        self.sent = (events[0], events[0], events[1])
 
     def first(self, world: World) -> Job:
-        lines = [line_of(event) for event in (self.events[0], self.events[0], self.events[1])]
+        lines = [line_of(event) for event in self.sent]
         return world.case.job(CONSUME, {"path": str(world.store), "lines": lines}, folder=world.folder)
 
     def again(self, world: World) -> Job:
@@ -127,14 +128,15 @@ class AckAndDie:
     def peer(self) -> AbstractContextManager[Any] | None:
         return None
 
+    def tell(self, world: World) -> None:
+        tell_calls(world, [f"consume_line(con, {line_of(event)!r})" for event in self.sent])
+
     def after_crash(self, world: World) -> None:
         acks = [
             report["call"]["returned"]
             for report in world.reports
             if report.get("event") == "called" and "returned" in report["call"]
         ]
-        for number in acks:
-            world.story.receiver(f"consume_line has returned {number!r}")
         found = crash_books(world)
         promised = max((seq for seq, _ in self.events if b"ACK %d\n" % seq in acks), default=-1)
         if found.last < promised:

@@ -423,9 +423,10 @@ class ApplyAndDie:
 
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:
         self.events = events
+        self.sent = (events[0], events[0], events[1])
 
     def first(self, world: World) -> Job:
-        calls = [one_event(event) for event in (self.events[0], self.events[0], self.events[1])]
+        calls = [one_event(event) for event in self.sent]
         return world.case.job(APPLY, {"path": str(world.store), "calls": calls}, folder=world.folder)
 
     def again(self, world: World) -> Job:
@@ -434,6 +435,9 @@ class ApplyAndDie:
 
     def peer(self) -> AbstractContextManager[Any] | None:
         return None
+
+    def tell(self, world: World) -> None:
+        tell_calls(world, [f"apply_event(con, {seq}, {delta})" for seq, delta in self.sent])
 
     def after_crash(self, world: World) -> None:
         found = crash_books(world)
@@ -464,6 +468,15 @@ class ApplyAndDie:
         found = crash_books(world)
         if found != books_after(self.events):
             case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", TORN, ONE)
+
+
+def tell_calls(world: World, calls: Sequence[str]) -> None:
+    """The calls that a probe has made, with what came of those that had come back."""
+    for report in world.reports:
+        if report.get("event") == "calling":
+            world.story.receiver(f"{calls[report['number']]} is called")
+        elif report.get("event") == "called":
+            world.story.receiver(f"it {world.case.call(report['call'])}")
 
 
 TORN = "ledger, total and cursor are not changed in one and the same transaction"

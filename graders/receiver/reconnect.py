@@ -281,6 +281,9 @@ class SessionAndDie:
     def peer(self) -> AbstractContextManager[Any] | None:
         return StopAndWait(self.events)
 
+    def tell(self, world: World) -> None:
+        """The publisher has told it all while it happened."""
+
     def after_crash(self, world: World) -> None:
         peer = world.peer
         assert isinstance(peer, StopAndWait)

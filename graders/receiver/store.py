@@ -148,6 +148,9 @@ class FirstOpen:
     def peer(self) -> AbstractContextManager[Any] | None:
         return None
 
+    def tell(self, world: World) -> None:
+        world.story.receiver("opens a file that is not there yet")
+
     def after_crash(self, world: World) -> None:
         """Whatever is left may be left; the next open_store has to cope with it."""
 
