@@ -241,6 +241,7 @@ class _Bench:
         return replace(finding, story=tuple(map(tidy, finding.story)))
 
 
+STARTER = "this part is still the starter: it is not written yet"
 GONE = Broken(
     "the program leaves other processes alone",
     "the process that starts the program was ended while the program ran",
@@ -286,7 +287,8 @@ def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
     rows = [("Expected", broken.expected), ("Observed", broken.observed)]
     if broken.where is not None and str(broken.where) not in broken.observed:
         rows.append(("In your code", str(broken.where)))
-    rows += [("Likely cause", broken.cause), ("Look at", broken.look)]
+    cause = STARTER if "raised NotImplementedError" in broken.observed else broken.cause
+    rows += [("Likely cause", cause), ("Look at", broken.look)]
     message = "\n".join(f"{label}: {text}" for label, text in rows if text)
     evidence: dict[str, object] = {"expected": broken.expected, "observed": broken.observed}
     if broken.where is not None:
