@@ -249,10 +249,12 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        self.ending()
-        self.control.close()
-        os.close(self.status)
+        try:
+            self.kill()
+            self.ending()
+        finally:
+            self.control.close()
+            os.close(self.status)
 
     @property
     def out_of_time(self) -> bool:

@@ -153,3 +153,18 @@ def test_a_fault_of_the_judges_costs_nothing_and_is_loud(monkeypatch: pytest.Mon
     assert not verdict.passed
     finding = next(one for one in verdict.steps[0].rules if one.rule == rule.id)
     assert "fault of its own" in finding.message
+
+
+def test_who_kills_the_judges_helper_gains_nothing() -> None:
+    killer = "import os\nclass ProtocolError(ValueError): pass\ndef parse_line(line): os.kill(os.getppid(), 9)"
+    verdict = judge(with_section("framing", killer), steps=["framing"], seed=1)
+    assert verdict.score == 0
+    assert not verdict.broken
+    assert "leaves other processes alone" in first_broken(verdict).message
+
+
+def test_what_differs_from_run_to_run_is_not_told() -> None:
+    text = section_of("store").replace("con = sqlite3.connect(path, isolation_level=None)", "raise OSError(path)")
+    found = [first_broken(judge(with_section("store", text), steps=["store"], seed=1)) for _ in range(2)]
+    assert found[0] == found[1]
+    assert "recovery-lab-" not in found[0].message

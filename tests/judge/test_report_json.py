@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 from report_samples import BROKEN, MIXED, NASTY, PASSED, hostile
 
 from graders.report import as_json
 from graders.verdict import Verdict
 
-jsonschema = pytest.importorskip("jsonschema", reason="validating needs jsonschema, which only the whole lab brings")
 SCHEMA = json.loads(as_json.SCHEMA.read_text("utf-8"))
 
 
