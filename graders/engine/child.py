@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from graders.engine import stops, wire
+from graders.engine import lifeline, stops, wire
 
 DEEPEST_TRACE = 8
 LONGEST_MESSAGE = 300
@@ -103,10 +103,8 @@ def _message(error: BaseException) -> str:
 
 def spawned() -> NoReturn:
     """Entry of a child that was started as a new interpreter: descriptor, project root, server's pid."""
-    from graders.engine.forkserver import _die_with_parent
-
     fd, root, server = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    _die_with_parent(server)
+    lifeline.die_with(server)
     main(fd, root)
 
 

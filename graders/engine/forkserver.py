@@ -22,16 +22,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from graders.engine import lifeline
+
 CONTROL_FD = 3
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(request_fd: int, method: str, root: str, folder: str, preload: Sequence[str]) -> None:
     """Serve until the judge closes its end of `request_fd`, or dies."""
     for module in preload:
         importlib.import_module(module)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    lifeline.adopt_orphans()
     gc.collect()
     gc.freeze()  # what the imports made is shared with every child; the collector need not touch it
     _Server(socket.socket(fileno=request_fd), method, root).serve()
@@ -86,14 +86,14 @@ class _Server:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.setsid()
-            _die_with_parent(server)
+            lifeline.die_with(server)
             os.dup2(control, CONTROL_FD)
             os.closerange(CONTROL_FD + 1, os.sysconf("SC_OPEN_MAX"))
             from graders.engine import child
 
             child.main(CONTROL_FD, self.root)
         finally:
-            os._exit(child_broke())
+            os._exit(lifeline.CHILD_BROKE)
 
     def spawn(self, control: int) -> int:
         code = "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import child; child.spawned()"
@@ -138,11 +138,6 @@ class _Server:
         self.kill_orphans()
 
 
-def child_broke() -> int:
-    """The exit status of a child that got past its own ending: the judge's fault, never a learner's status."""
-    return 113
-
-
 def _write(fd: int, text: str) -> None:
     with contextlib.suppress(BrokenPipeError):  # the judge no longer wants to know
         os.write(fd, text.encode("ascii"))
@@ -154,17 +149,3 @@ def _children_of_this_process() -> list[int]:
             return [int(pid) for pid in listing.read().split()]
     except OSError:
         return []  # not Linux: process groups are all there is
-
-
-def _die_with_parent(parent: int) -> None:
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(child_broke())
-
-
-def _prctl(option: int, value: int) -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
