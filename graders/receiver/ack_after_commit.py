@@ -10,7 +10,7 @@ from typing import Any
 from graders.engine.explore import World, explore
 from graders.engine.processes import Child, Job
 from graders.engine.rules import Call, Case, Step
-from graders.receiver.atomic_apply import SHORT_WAIT, crash_books, new_store, tell_calls
+from graders.receiver.applying import SHORT_WAIT, crash_books, new_store, tell_calls
 from graders.receiver.ledger import books_after, connection, expect_books, make_events
 from graders.receiver.probes import CONSUME
 

@@ -13,10 +13,10 @@ from graders.engine.probes import AS_COMMAND, AS_MAIN
 from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case, Step
 from graders.receiver.ack_after_commit import line_of
-from graders.receiver.atomic_apply import crash_books, new_store
+from graders.receiver.applying import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, make_events
 from graders.receiver.publisher import HOST, Connection, Publisher, StopAndWait, free_port
-from graders.receiver.reclamation import IN_TIME, SHORT
+from graders.receiver.session import IN_TIME, SHORT
 
 STEP = Step("reconnect", public=("main",))
 
