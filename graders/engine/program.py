@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from graders.engine.sections import PREAMBLE, LearnerFile, Line
+from graders.engine.sections import NOT_PYTHON, PREAMBLE, LearnerFile, Line
 
 STAND_IN_PREFIX = "_reference_"
 
@@ -158,5 +158,5 @@ def _used(text: str) -> frozenset[str]:
 def _body(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PYTHON:
         return []

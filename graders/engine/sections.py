@@ -15,6 +15,9 @@ from dataclasses import dataclass
 MARKER = re.compile(r"#\s*%%+\s*(?P<title>[^\r\n]*)")
 PREAMBLE = ""
 
+# What Python raises for text that is no program: odd bytes (SystemError: a NUL on 3.13) and absurd nesting included.
+NOT_PYTHON = (SyntaxError, ValueError, SystemError, RecursionError, MemoryError)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -74,7 +77,7 @@ def _marker_lines(lines: Sequence[str]) -> dict[int, str]:
             for token in tokenize.generate_tokens(io.StringIO("\n".join(lines) + "\n").readline)
             if token.type == tokenize.COMMENT and token.start[1] == 0
         }
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, *NOT_PYTHON):
         return found  # a file that Python cannot read either: the line is all there is to go by
     return {number: title for number, title in found.items() if number in comments}
 
