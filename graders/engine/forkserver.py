@@ -98,7 +98,9 @@ class _Server:
     def spawn(self, control: int) -> int:
         code = "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import child; child.spawned()"
         arguments = [sys.executable, "-I", "-c", code, str(control), self.root, str(os.getpid())]
-        return subprocess.Popen(arguments, pass_fds=[control], start_new_session=True, stdin=subprocess.DEVNULL).pid
+        child = subprocess.Popen(arguments, pass_fds=[control], start_new_session=True, stdin=subprocess.DEVNULL)
+        child.returncode = 0  # this server reaps its children itself; subprocess must not do it behind its back
+        return child.pid
 
     def reap(self) -> None:
         while True:

@@ -30,7 +30,7 @@ def test_there_are_enough_of_both() -> None:
 
 
 def test_no_file_is_stray() -> None:
-    wrong = {f"{UNIT}/{program}.toml" for program in WRONG}
+    wrong = {f"{UNIT}/{program}{kind}" for program in WRONG for kind in (".toml", ".txt")}
     assert {str(path.relative_to(TESTS / "wrong")) for path in (TESTS / "wrong").rglob("*.*")} == wrong
     right = {f"{UNIT}/{program}.py" for program in RIGHT}
     assert {str(path.relative_to(TESTS / "right")) for path in (TESTS / "right").glob("*/*.*")} == right
