@@ -138,7 +138,7 @@ class SecondWriter:
         if self.over.wait(LOCK_HELD):
             return
         self.con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", self.event)
-        self.con.execute("UPDATE checkpoint SET last = ?, total = total + ? WHERE id = 1", self.event)
+        self.con.execute("UPDATE checkpoint SET last = ?, total = ? WHERE id = 1", self.event)  # the first event
         self.case.story.store(f"after a second the second writer applies event {self.event[0]} and commits")
         self.committing.set()
         with contextlib.suppress(sqlite3.OperationalError):  # a reader that will not let go: the child is told too

@@ -22,6 +22,7 @@ from graders.engine.child import Session
 
 HERE = "graders.receiver.probes"
 PARSE = f"{HERE}:parse_lines"
+PARSED_EQUALS = f"{HERE}:parsed_equals"
 OPEN = f"{HERE}:open_once"
 OPEN_AND_TOUCH = f"{HERE}:open_and_touch"
 APPLY = f"{HERE}:apply_events"
@@ -51,6 +52,14 @@ def parse_lines(session: Session, client: ModuleType, lines: Sequence[bytes]) ->
     return [session.attempt(client.parse_line, line) for line in lines]
 
 
+def parsed_equals(
+    session: Session, client: ModuleType, line: bytes, candidates: Sequence[tuple[int, int]]
+) -> list[bool]:
+    """Which of the candidates, among them the judge's, compare equal to what `parse_line` returns."""
+    value = client.parse_line(line)
+    return [bool(value == candidate) for candidate in candidates]
+
+
 def related_exceptions(session: Session, client: ModuleType, names: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs (a, b) of `names` where a is b, or a subclass of b."""
     classes = {name: getattr(client, name, None) for name in names}
@@ -77,7 +86,7 @@ def open_once(session: Session, client: ModuleType, path: str) -> dict[str, Any]
             "in_transaction": con.in_transaction,
         }
         session.ask("opened", **facts)
-        facts["journal_mode"] = session.attempt(lambda: con.execute("PRAGMA journal_mode").fetchone()[0])
+        facts["journal_mode"] = session.attempt(lambda: first_row(con, "PRAGMA journal_mode")[0])
         con.close()
     return facts
 
@@ -92,8 +101,15 @@ def open_and_touch(session: Session, client: ModuleType, path: str) -> dict[str,
     session.ask("opened")
     touched = session.attempt(lambda: con.execute("UPDATE checkpoint SET total = total + 1 WHERE id = 1").rowcount)
     session.ask("touched")
-    seen = session.attempt(lambda: con.execute("SELECT total FROM checkpoint WHERE id = 1").fetchone()[0])
+    seen = session.attempt(lambda: first_row(con, "SELECT total FROM checkpoint WHERE id = 1")[0])
     return {"call": {"returned": None}, "touched": touched, "seen": seen}
+
+
+def first_row(con: sqlite3.Connection, sql: str) -> tuple[Any, ...]:
+    """The first row as a plain tuple, whatever row factory the learner's connection has."""
+    cursor = con.cursor()
+    cursor.row_factory = None
+    return tuple(cursor.execute(sql).fetchone())
 
 
 def _descriptors_of(path: str) -> list[int]:
@@ -175,9 +191,7 @@ class _Hook:
             os.kill(os.getpid(), signal.SIGKILL)
         self.session.ask(
             "fault",
-            inside=self.session.attempt(
-                lambda: self.con.execute("SELECT last, total FROM checkpoint WHERE id = 1").fetchone()
-            ),
+            inside=self.session.attempt(first_row, self.con, "SELECT last, total FROM checkpoint WHERE id = 1"),
             in_transaction=self.con.in_transaction,
         )
 

@@ -211,7 +211,7 @@ def stalled_writes(case: Case) -> None:
     case.side_by_side(_stalled_drain, _stalled_close)
 
 
-NARROW: Mapping[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": SHORT, "patience": IN_TIME + 4}
+NARROW: Mapping[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": SHORT, "patience": 3 * IN_TIME}
 
 
 def _stalled_drain(case: Case) -> None:
@@ -241,7 +241,7 @@ def fill_without_stalling(run: Session, peer: Connection, event: tuple[int, int]
     """So many duplicates that their ACKs do not fit into the network, but into the transport's buffer: closing
     stalls.
     """
-    peer.pour(line_of(event) * 6000, "resends event 0 six thousand times, and reads no ACK")
+    peer.pour(line_of(event) * 3000, "resends event 0 three thousand times, and reads no ACK")
     peer.finish()
 
 
@@ -428,7 +428,7 @@ def _reset_while_closing(case: Case, event: tuple[int, int], error: str) -> None
     options: dict[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": 10.0, "slow_network": 0}
     with Session(case, new_store(case, [event]), **options) as run:
         peer = run.accept(0)
-        peer.pour(line_of(event) * 6000 + (b"HELLO\n" if error else b""), "resends event 0, and reads no ACK")
+        peer.pour(line_of(event) * 3000 + (b"HELLO\n" if error else b""), "resends event 0, and reads no ACK")
         if error:
             case.story.publisher("then sends a bad line")
         peer.finish()
