@@ -146,6 +146,10 @@ def _fail_as(case: Case, kind: str) -> str:
             peer.expect(b"RESUME 0\n")
             _misbehave(peer, kind, events[0])
         ending = run.ending()
+        if kind != "refused" and publisher.has_another():
+            where = case.lines_with("asyncio.run(")
+            told = f"the process connects a second time ({kind})"
+            case.fail("one process is one session: a failure is told, not tried again", told, where=where)
         last = run.last_line()
         story = f"its last line on standard error: `{last[:SHOWN]}`" if last else "it says nothing on standard error"
         case.story.receiver(story)
