@@ -231,10 +231,11 @@ class _Bench:
         raise AssertionError("unreachable")
 
     def broken(self, rule: Rule, broken: Broken, case: Case) -> Finding:
-        """The finding, told without what differs from run to run: the folder's name and the ports."""
+        """The finding, told without what differs from run to run: the folder's name, ports and addresses."""
 
         def tidy(text: str) -> str:
-            return PORT.sub(r"\1PORT", FOLDER.sub("", text.replace(str(self.workshop.folder), "FOLDER")))
+            here = FOLDER.sub("", text.replace(str(self.workshop.folder), "FOLDER"))
+            return ADDRESS.sub("", PORT.sub(r"\1PORT", here))
 
         told = Broken(tidy(broken.expected), tidy(broken.observed), tidy(broken.cause), tidy(broken.look), broken.where)
         finding = _broken(rule, told, broken.story or case.story)
@@ -249,6 +250,7 @@ GONE = Broken(
     "calls of os.kill, os.killpg and os.getppid",
 )
 FOLDER = re.compile(r"FOLDER/\d+/")
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PORT = re.compile(r"(127\.0\.0\.1'?[,:] ?)\d+")
 
 
