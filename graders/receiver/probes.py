@@ -268,6 +268,7 @@ class _Watched:
         self.path = path
         self.hooked: list[int] = []
         self.attempts = 0
+        self.over = False
 
     async def call(self, port: int, timeout: float | None, hook: str | None, cancellable: bool) -> dict[str, Any]:
         named: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
@@ -295,6 +296,7 @@ class _Watched:
 
     def _facts(self, before: set[int], outcome: dict[str, Any]) -> dict[str, Any]:
         """What is open at the very moment at which the call has come back."""
+        self.over = True
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         return {
             "call": outcome,
@@ -318,7 +320,7 @@ class _Watched:
         def turn(left: int) -> None:
             if left:
                 loop.call_soon(turn, left - 1)
-            elif me is not None:
+            elif me is not None and not self.over:  # a client that has come back already is not cancelled any more
                 me.cancel()
 
         turn(TURNS)
