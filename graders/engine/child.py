@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import marshal
 import os
 import resource
 import signal
@@ -36,6 +37,7 @@ class Session:
         self._replies = control.makefile("rb")
         self._lock = threading.RLock()
         self.client_path = ""
+        self.code_cache: str | None = None
 
     def fileno(self) -> int:
         return self._control.fileno()
@@ -116,6 +118,7 @@ def main(control_fd: int, root: str) -> NoReturn:
     probe = _find_probe(job["probe"])
     _settle_in(job, root)
     session.client_path = os.path.join(job["folder"], job["file"])
+    session.code_cache = job["code_cache"]
     if (wanted := job["stops"]) is not None:
         stops.watch(session, session.client_path, wanted["mode"], wanted["at"])
     _run(session, probe, job)
@@ -152,7 +155,7 @@ def _run(session: Session, probe: Callable[..., Any], job: Mapping[str, Any]) ->
         client = None
         if job["load"]:
             client = types.ModuleType("client")
-            loaded = session.attempt(load, client, session.client_path)
+            loaded = session.attempt(load, session, client)
             if "raised" in loaded:
                 session.tell("loaded", **loaded)
                 os._exit(REPORTED)
@@ -165,13 +168,36 @@ def _run(session: Session, probe: Callable[..., Any], job: Mapping[str, Any]) ->
     os._exit(REPORTED)
 
 
-def load(module: types.ModuleType, path: str) -> None:
-    """Run the file at `path` as `module`, the way an import would."""
-    with open(path, encoding="utf-8") as file:
-        source = file.read()
-    module.__file__ = path
+def load(session: Session, module: types.ModuleType) -> None:
+    """Run the learner's file as `module`, the way an import would."""
+    module.__file__ = session.client_path
     sys.modules[module.__name__] = module
-    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    exec(_code(session.client_path, session.code_cache), vars(module))
+
+
+def _code(path: str, cache: str | None) -> types.CodeType:
+    """The file's code. One program lives hundreds of lives; the first that compiles it leaves the code in `cache`."""
+    if cache is not None and os.path.exists(cache):
+        with open(cache, "rb") as kept:
+            return _standing_in(path, marshal.loads(kept.read()))
+    with open(path, encoding="utf-8") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    if cache is not None:
+        _keep(code, cache)
+    return code
+
+
+def _keep(code: types.CodeType, cache: str) -> None:
+    part = f"{cache}.{os.getpid()}"
+    with open(part, "wb") as file:
+        file.write(marshal.dumps(code))
+    os.replace(part, cache)  # whole or not at all: the process may be ended here too
+
+
+def _standing_in(path: str, code: types.CodeType) -> types.CodeType:
+    """The same code, as compiled from the file at `path`: each life has a copy of the file in a folder of its own."""
+    constants = [_standing_in(path, value) if isinstance(value, types.CodeType) else value for value in code.co_consts]
+    return code.replace(co_filename=path, co_consts=tuple(constants))
 
 
 def _flush() -> None:
@@ -184,7 +210,7 @@ def run_as_main(session: Session, client: None) -> NoReturn:
     """A probe: the file as `python client.py …` runs it, up to the process's own end."""
     module = types.ModuleType("__main__")
     try:
-        load(module, session.client_path)
+        load(session, module)
     except SystemExit as ending:
         session.tell("unwound", by="SystemExit")
         status = _exit_status(ending)

@@ -28,9 +28,16 @@ CONTROL_FD = 3
 
 
 def main(request_fd: int, method: str, root: str, folder: str, preload: Sequence[str]) -> None:
-    """Serve until the judge closes its end of `request_fd`, or dies."""
-    for module in preload:
-        importlib.import_module(module)
+    """Serve until the judge closes its end of `request_fd`, or dies.
+
+    A module of `preload` may define `warm_up()`. It does once what most children will do, so that the caches that
+    Python fills on the way (compiled patterns, specialised bytecode) are there already when children are forked. It
+    must leave no thread and no descriptor.
+    """
+    for name in preload:
+        module = importlib.import_module(name)
+        if method == "fork" and hasattr(module, "warm_up"):
+            module.warm_up()
     lifeline.adopt_orphans()
     gc.collect()
     gc.freeze()  # what the imports made is shared with every child; the collector need not touch it

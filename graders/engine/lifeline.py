@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import cache
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -28,6 +30,11 @@ def adopt_orphans() -> None:
 def _prctl(option: int, value: int) -> None:
     if not sys.platform.startswith("linux"):
         return
+    _libc().prctl(option, value, 0, 0, 0)
+
+
+@cache  # the fork server has looked it up before its children need it
+def _libc() -> Any:
     import ctypes
 
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    return ctypes.CDLL(None)

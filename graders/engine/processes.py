@@ -201,6 +201,7 @@ class Job:
     output: str = "child"
     patience: float = PATIENCE
     limits: Mapping[str, int] = field(default_factory=dict)
+    code_cache: str | None = None
 
     def message(self) -> dict[str, Any]:
         return {
@@ -210,6 +211,7 @@ class Job:
             "arguments": dict(self.arguments),
             "argv": list(self.argv),
             "load": self.load,
+            "code_cache": self.code_cache,
             "stops": None if self.stops is None else {"mode": self.stops.mode, "at": self.stops.at},
             "output": self.output,
             "limits": {**LIMITS, **self.limits},

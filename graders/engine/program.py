@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -32,10 +33,26 @@ class Program:
 
     name: str
     lines: tuple[Line, ...]
+    earlier: int = 0  # how many of the lines belong to the sections before the one that is judged
+
+    @property
+    def all_rows(self) -> range:
+        """The lines, from 1."""
+        return range(1, len(self.lines) + 1)
+
+    @property
+    def own_rows(self) -> range:
+        """The lines of the section that is judged."""
+        return range(self.earlier + 1, len(self.lines) + 1)
 
     @cached_property
     def text(self) -> str:
         return "\n".join(line.text for line in self.lines) + "\n"
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for the text."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
     def code_rows(self) -> tuple[int, ...]:
@@ -44,7 +61,7 @@ class Program:
         for node in (inner for statement in _body(self.text) for inner in ast.walk(statement)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.end_lineno:
                 texts |= set(range(node.lineno, node.end_lineno + 1))
-        return tuple(row for row in range(1, len(self.lines) + 1) if row not in texts)
+        return tuple(row for row in self.all_rows if row not in texts)
 
     def place(self, line: int, function: str = "<module>") -> Place | None:
         """Line `line` (from 1) of this program as a place in the learner's file; None where the line is not theirs."""
@@ -70,7 +87,9 @@ def compose(
     hide nobody's.
     """
     lines: list[Line] = list(learner.sections[PREAMBLE])
+    earlier = 0
     for position, step in enumerate(upto):
+        earlier = len(lines)
         if step not in replaced:
             lines += learner.sections.get(step, ())
             continue
@@ -78,7 +97,7 @@ def compose(
         if step not in unloadable and _helpers_wanted(learner, reference, step, later, frozenset(public)):
             lines += learner.sections.get(step, ())
         lines += stand_in(reference, step, frozenset(public))
-    return Program(learner.name, tuple(lines))
+    return Program(learner.name, tuple(lines), earlier)
 
 
 def _helpers_wanted(

@@ -150,6 +150,7 @@ class Case:
     def job(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Job:
         """A job for a child: `probe` is `module:function`."""
         options.setdefault("folder", self.folder)
+        options.setdefault("code_cache", str(self.crew.workshop.folder / f"{self.program.digest}.code"))
         return Job(probe=probe, file=self.program.name, arguments=arguments or {}, **options)
 
     def start(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Child:

@@ -2,4 +2,4 @@
 
 from graders.engine.assemble import assemble
 
-UNIT = assemble("graders.receiver", "client.py", preload=("graders.receiver.probes",))
+UNIT = assemble("graders.receiver", "client.py", preload=("graders.receiver.probes", "graders.receiver.warm_up"))
