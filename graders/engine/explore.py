@@ -2,9 +2,9 @@
 
 First one run in which the child waits at every stop while the judge notes the state of the world: a hash of the store's
 files, the bytes that the peer has seen, and the bytes that it has sent. What comes after a crash can only depend on
-that. Then a real process is ended with SIGKILL, and a real process is started again: once at every line that was
-executed, and once at the first and at the last stop of every distinct state. Nothing is judged before it is proved
-that the kill fired where it was asked for.
+that. Then a real process is ended with SIGKILL, and a real process is started again: at the first and at the last stop
+of every distinct state, and at every other line of the step's section, or of the whole program, that was executed.
+Nothing is judged before it is proved that the kill fired where it was asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from graders.engine import store
 from graders.engine.processes import KILLED, Child, Ending, Job, JudgeBroke, Stops
+from graders.engine.program import Place
 from graders.engine.rules import Broken, Case
 from graders.engine.story import Story
 from graders.verdict import Exploration
@@ -97,51 +98,55 @@ class Stop:
     def line(self) -> int:
         return self.at[0]
 
+    def told(self, where: Place | None) -> str:
+        """When the process is ended there, in words; `where` is the line as a place in the learner's file."""
+        moment = {"line": "before", "return": "on the way out of", "statement": "inside"}[self.at[1]]
+        shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
+        return f"{moment} {shown}"
 
-def explore(case: Case, scenario: Scenario) -> None:
-    """Kill and restart at every line and in every state. Raises Broken with the story of the earliest failing run."""
+
+def explore(case: Case, scenario: Scenario, *, whole: bool = False) -> None:
+    """Kill and restart in every state and at every line of the step's own section; with `whole`, of all sections.
+
+    Raises Broken with the story of the earliest failing run.
+    """
     started = time.monotonic()
     stops = _enumerate(case, scenario)
-    chosen = _choose(stops)
-    failures: dict[int, Broken] = {}
-    fired: set[int] = set()
-    lock = threading.Lock()
-
-    def run(number: int) -> None:
-        with lock:
-            if failures and min(failures) < number:
-                return  # an earlier run fails already, and that is the one that will be told
-        try:
-            if _crash_and_recover(case, scenario, chosen[number]):
-                fired.add(number)
-        except Broken as broken:
-            with lock:
-                failures[number] = broken
-
+    hunt = _Hunt(case, scenario, stops)
     with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
-        for result in [pool.submit(run, number) for number in range(len(chosen))]:
+        rows = case.program.all_rows if whole else case.program.own_rows
+        for result in [pool.submit(hunt.go, run) for run in _plan(stops, rows)]:
             result.result()
     states = {stop.state for stop in stops}
-    kills = min(failures) + 1 if failures else len(fired)
-    case.exploration += Exploration(len(stops), len(states), kills, round(time.monotonic() - started, 3))
-    if failures:
-        raise failures[min(failures)]
-    if missed := states - {chosen[number].state for number in fired}:
+    seconds = round(time.monotonic() - started, 3)
+    case.exploration += Exploration(len(stops), len(states), hunt.kills, seconds)
+    if hunt.failures:
+        raise hunt.failures[min(hunt.failures)]
+    if missed := states - {stops[number].state for number in hunt.fired}:
         raise JudgeBroke(
             f"{len(missed)} of {len(states)} states were never met again: the program takes another path each time"
         )
 
 
-def _choose(stops: Sequence[Stop]) -> list[Stop]:
-    """The stops at which a process is really ended, in the order of the run."""
-    by_line: dict[int, int] = {}
+def _plan(stops: Sequence[Stop], rows: Container[int]) -> list[list[int]]:
+    """The runs: at which stops in each the process is ended, life after life.
+
+    A run for the first and one for the last stop of every state. All other lines share one run, in which the power
+    fails again and again, in each life one line further.
+    """
     first: dict[object, int] = {}
     last: dict[object, int] = {}
     for number, stop in enumerate(stops):
-        by_line.setdefault(stop.line, number)
         first.setdefault(stop.state, number)
         last[stop.state] = number
-    return [stops[number] for number in sorted({*by_line.values(), *first.values(), *last.values()})]
+    alone = {*first.values(), *last.values()}
+    together: list[int] = []
+    met = {stops[number].line for number in alone}
+    for number, stop in enumerate(stops):
+        if stop.line in rows and stop.line not in met:
+            met.add(stop.line)
+            together.append(number)
+    return [*([number] for number in sorted(alone)), *([together] if together else [])]
 
 
 def _enumerate(case: Case, scenario: Scenario) -> list[Stop]:
@@ -169,34 +174,112 @@ def _enumerate(case: Case, scenario: Scenario) -> list[Stop]:
     return stops
 
 
-def _crash_and_recover(case: Case, scenario: Scenario, stop: Stop) -> bool:
-    """Whether the kill fired. A stop that threads have moved may not be met again; its state is met at others."""
-    for _ in range(TRIES):
-        with scenario.peer() or nullcontext() as peer:
-            world = World(case, case.new_folder(), peer)
-            _live(world, replace(scenario.first(world), stops=Stops("kill", stop.at)))
-            fired = world.ending == KILLED and bool(world.reports) and world.reports[-1].get("event") == "killing"
-            if not fired:
-                continue
-            where = case.program.place(stop.line)
-            shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
-            moment = {"line": "before", "return": "on the way out of", "statement": "inside"}[stop.at[1]]
-            scenario.tell(world)
-            world.story.receiver(f"the power goes out {moment} {shown}: SIGKILL")
+class _Hunt:
+    """The kills of one exploration: where they fired, and which runs break a promise, by the stop that does it."""
+
+    def __init__(self, case: Case, scenario: Scenario, stops: Sequence[Stop]) -> None:
+        self.case = case
+        self.scenario = scenario
+        self.stops = stops
+        self.lock = threading.Lock()
+        self.kills = 0
+        self.fired: set[int] = set()
+        self.failures: dict[int, Broken] = {}
+
+    def go(self, run: Sequence[int]) -> None:
+        """Judge a run, unless an earlier stop fails already: that is the one that will be told."""
+        if len(run) == 1:
+            self.one(run[0])
+            return
+        while run and not self.beaten(run[0]):
             try:
-                scenario.after_crash(world)
-                world.reports.clear()
-                world.story.receiver("starts again: a new process, the same file")
-                child = _live(world, scenario.again(world))
-                if child.timed_out:
-                    case.fail_silent(child, "the program comes to its end after the restart")
-                scenario.after_recovery(world)
+                met = self.attempt(run)
             except Broken as broken:
-                broken.where = broken.where or where
+                for number in run:  # the shortest run that fails is the one to tell
+                    self.one(number)
+                self.fail(len(self.stops), broken)
+                return
+            if met == len(run):
+                return
+            # A life that does not come by the next stop starts from what the last crash left: that one is judged alone.
+            for number in run[max(0, met - 1) : met + 1]:
+                self.one(number)
+            run = run[met + 1 :]
+
+    def one(self, number: int) -> None:
+        """End the process at one stop. Threads may have moved it, so that it is not met; its state is met at others."""
+        try:
+            for _ in range(TRIES):
+                if self.beaten(number) or self.attempt([number]):
+                    return
+        except Broken as broken:
+            self.fail(number, broken)
+
+    def beaten(self, number: int) -> bool:
+        with self.lock:
+            return bool(self.failures) and min(self.failures) < number
+
+    def fail(self, number: int, broken: Broken) -> None:
+        with self.lock:
+            self.failures[number] = broken
+
+    def attempt(self, run: Sequence[int]) -> int:
+        """How many kills of the run fired, up to the first stop that was not met."""
+        crashes = _Crashes(self.case, self.scenario, [self.stops[number] for number in run])
+        try:
+            return crashes.judge()
+        finally:
+            with self.lock:
+                self.kills += crashes.fired
+                self.fired |= set(run[: crashes.fired])
+
+
+class _Crashes:
+    """One run: a process is ended at one stop after the other, each in a life of its own; the last goes to its end."""
+
+    def __init__(self, case: Case, scenario: Scenario, run: Sequence[Stop]) -> None:
+        self.case = case
+        self.scenario = scenario
+        self.run = run
+        self.fired = 0
+        self.where: Place | None = None
+
+    def judge(self) -> int:
+        """Judge what each crash leaves and what the last life makes of it; gives back how many kills fired."""
+        with self.scenario.peer() or nullcontext() as peer:
+            world = World(self.case, self.case.new_folder(), peer)
+            try:
+                for stop in self.run:
+                    if not self.crash(world, stop):
+                        return self.fired
+                self.recover(world)
+            except Broken as broken:
+                broken.where = broken.where or self.where
                 broken.story = world.story
                 raise
-            return True
-    return False
+        return self.fired
+
+    def crash(self, world: World, stop: Stop) -> bool:
+        """End a life at `stop`; False where it was not met."""
+        if self.fired:
+            world.story.receiver("starts again, and is ended again")
+        _live(world, replace(self.scenario.first(world), stops=Stops("kill", stop.at)))
+        if world.ending != KILLED or not world.reports or world.reports[-1].get("event") != "killing":
+            return False
+        self.fired += 1
+        self.where = self.case.program.place(stop.line)
+        self.scenario.tell(world)
+        world.story.receiver(f"the power goes out {stop.told(self.where)}: SIGKILL")
+        self.scenario.after_crash(world)
+        world.reports.clear()
+        return True
+
+    def recover(self, world: World) -> None:
+        world.story.receiver("starts again: a new process, the same file")
+        child = _live(world, self.scenario.again(world))
+        if child.timed_out:
+            self.case.fail_silent(child, "the program comes to its end after the restart")
+        self.scenario.after_recovery(world)
 
 
 def _live(world: World, job: Job, on_stop: Any = None) -> Child:

@@ -262,7 +262,7 @@ def two_processes(case: Case) -> None:
 @STEP.rule(1.0)
 def killed_anywhere(case: Case) -> None:
     """Killed at any line of a session and started again: no event is lost, none is counted twice, no ACK was a lie."""
-    explore(case, SessionAndDie(make_events(case, 3)))
+    explore(case, SessionAndDie(make_events(case, 3)), whole=True)
 
 
 class SessionAndDie:

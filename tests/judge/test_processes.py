@@ -173,15 +173,15 @@ def test_every_line_and_every_state_gets_a_kill() -> None:
             [
                 (1, ("a", b"", b"")),
                 (2, ("a", b"", b"")),
-                (2, ("b", b"", b"")),
+                (3, ("a", b"", b"")),
                 (3, ("b", b"", b"")),
-                (2, ("b", b"", b"")),
+                (4, ("b", b"", b"")),
+                (1, ("b", b"", b"")),
             ]
         )
     ]
-    chosen = exploring._choose(stops)
-    assert {stop.line for stop in chosen} == {1, 2, 3}
-    assert chosen == [stops[0], stops[1], stops[2], stops[3], stops[4]]
+    assert exploring._plan(stops, rows=range(1, 8)) == [[0], [2], [3], [5], [1, 4]]
+    assert exploring._plan(stops, rows=range(7, 8)) == [[0], [2], [3], [5]]
 
 
 def test_a_judgement_that_is_given_up_ends_its_children(workshop: Workshop) -> None:
