@@ -9,16 +9,19 @@ import asyncio
 import contextlib
 import gc
 import os
+import selectors
 import signal
 import socket
 import sqlite3
 import stat
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
-from graders.engine.child import Session
+from graders.engine.child import Session, run_as_main
 
 HERE = "graders.receiver.probes"
 PARSE = f"{HERE}:parse_lines"
@@ -30,10 +33,15 @@ RELATED = f"{HERE}:related_exceptions"
 REPLAY = f"{HERE}:replays"
 CONSUME = f"{HERE}:consume_lines"
 SESSION = f"{HERE}:run_session"
+MAIN = f"{HERE}:run_main"
 
 
 class Injected(BaseException):
     """An error of the judge's making that no program can have prepared for."""
+
+
+class Anything(LookupError, RuntimeError, ArithmeticError, OSError, ValueError):
+    """An error of many kinds at once: whichever of them a program catches, it catches this."""
 
 
 FAULTS: Mapping[str, type[BaseException]] = {
@@ -44,6 +52,7 @@ FAULTS: Mapping[str, type[BaseException]] = {
     "CancelledError": asyncio.CancelledError,
     "GeneratorExit": GeneratorExit,
     "Injected": Injected,
+    "Anything": Anything,
 }
 
 
@@ -236,27 +245,46 @@ TURNS = 12  # turns of the event loop after which everything that was scheduled 
 def run_session(
     session: Session,
     client: ModuleType,
+    host: str,
     port: int,
     path: str,
     timeout: float | None,
     hook: str | None = None,
     cancellable: bool = False,
     slow_network: int | None = None,
+    longest_wait: float | None = None,
+    calls: int = 1,
 ) -> dict[str, Any]:
     """`run_client` in an event loop of its own, and what it leaves behind.
 
-    `hook`: None (no before_ack), `ask` (wait for the judge each time), `note` (only count), or `raise:<name>`.
-    `cancellable`: the judge's next message cancels the call. `slow_network`: bytes that the transport buffers before
-    `drain` waits (None: as usual); the socket's own buffer is as small as the system allows then.
+    `hook`: None (no before_ack), `ask` (wait for the judge each time), `leap:<seconds>` (put the clock forward), or
+    `raise:<name>`. `cancellable`: the judge's next message cancels the call. `slow_network`: bytes that the transport
+    buffers before `drain` waits (None: as usual); the socket's own buffer is as small as the system allows then.
+    `longest_wait`: seconds of silence; tell of each wait that is meant to go on for longer. `calls`: how many in a row,
+    one after the other; the last, or the first that fails, is reported.
     """
     watched = _Watched(session, client, path)
+    _tell_where(session)
+    told_waits = _tell_long_waits(session, longest_wait)
     _patch_network(session, watched, slow_network)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
-        facts = asyncio.run(watched.call(port, timeout, hook, cancellable))
+        for _ in range(calls):
+            facts = asyncio.run(watched.call(host, port, timeout, hook, cancellable))
+            if "raised" in facts["call"]:
+                break
         gc.collect()
+    facts["waited_long"] = bool(told_waits)
     facts["warnings"] = [str(warning.message) for warning in warned if warning.category is ResourceWarning]
     return facts
+
+
+def run_main(session: Session, client: None, longest_wait: float | None = None) -> NoReturn:
+    """`python client.py …`, and what it tells of its waits and of its connections."""
+    _tell_where(session)
+    _tell_long_waits(session, longest_wait)
+    _before_connecting(lambda: session.tell("connecting"))
+    run_as_main(session, client)
 
 
 class _Watched:
@@ -270,17 +298,19 @@ class _Watched:
         self.attempts = 0
         self.over = False
 
-    async def call(self, port: int, timeout: float | None, hook: str | None, cancellable: bool) -> dict[str, Any]:
+    async def call(
+        self, host: str, port: int, timeout: float | None, hook: str | None, cancellable: bool
+    ) -> dict[str, Any]:
         named: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         if hook is not None:
-            named["before_ack"] = self._before_ack(hook)
+            named["before_ack"] = _BeforeAck(self, hook)
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
         before = {fd for fd, _ in _open_descriptors()}
         if cancellable:
             loop.add_reader(self.session.fileno(), lambda: self._cancel_later(loop, me))
         try:
-            returned = await self.client.run_client("127.0.0.1", port, self.path, **named)
+            returned = await self.client.run_client(host, port, self.path, **named)
             facts = self._facts(before, {"returned": returned})
         except BaseException as error:
             facts = self._facts(before, {"raised": self.session.describe(error)})
@@ -325,27 +355,49 @@ class _Watched:
 
         turn(TURNS)
 
-    def _before_ack(self, plan: str) -> Callable[[int], None]:
-        def before_ack(seq: int) -> None:
-            self.hooked.append(seq)
-            if plan.startswith("raise:"):
-                name = plan.removeprefix("raise:")
-                raise FAULTS[name](f"made by the judge: {name}")
-            if plan == "ask":
-                self.session.ask("before_ack", seq=seq)
 
-        return before_ack
+class _BeforeAck:
+    """What is passed as `before_ack`."""
+
+    def __init__(self, watched: _Watched, plan: str) -> None:
+        self.watched = watched
+        self.plan, _, self.detail = plan.partition(":")
+        self.clock = _Clock(watched.client) if self.plan == "leap" else None
+
+    def __call__(self, seq: int) -> None:
+        self.watched.hooked.append(seq)
+        if self.plan == "raise":
+            raise FAULTS[self.detail](f"made by the judge: {self.detail}")
+        if self.clock is not None:
+            self.clock.offset += float(self.detail)
+        if self.plan == "ask":
+            self.watched.session.ask("before_ack", seq=seq)
+
+
+class _Clock:
+    """The process's clocks, which can be put forward: long sessions need not take long."""
+
+    def __init__(self, client: ModuleType) -> None:
+        self.offset = 0.0
+        for name in ("monotonic", "perf_counter", "time"):
+            real = getattr(time, name)
+            shifted = self._shifted(real)
+            setattr(time, name, shifted)  # the event loop looks here as well
+            for known, value in list(vars(client).items()):
+                if value is real:
+                    setattr(client, known, shifted)
+
+    def _shifted(self, real: Callable[[], float]) -> Callable[[], float]:
+        return lambda: real() + self.offset
 
 
 def _patch_network(session: Session, watched: _Watched, slow_network: int | None) -> None:
     """Watch connection attempts and the moment of closing; where asked, give the socket hardly any room to write."""
-    loop_class = asyncio.selector_events.BaseSelectorEventLoop
     transport_class = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
-    connect, close, start = loop_class.sock_connect, transport_class.close, transport_class.__init__
+    close, start = transport_class.close, transport_class.__init__
 
-    async def counted_connect(self: Any, sock: Any, address: Any) -> Any:
+    def count() -> None:
         watched.attempts += 1
-        return await connect(self, sock, address)
 
     def told_close(self: Any) -> None:
         if not self.is_closing():
@@ -358,7 +410,90 @@ def _patch_network(session: Session, watched: _Watched, slow_network: int | None
         if slow_network:
             self.set_write_buffer_limits(high=slow_network)
 
-    loop_class.sock_connect = counted_connect  # type: ignore[method-assign]
+    _before_connecting(count)
     transport_class.close = told_close
     if slow_network is not None:
         transport_class.__init__ = narrow_start
+
+
+def _before_connecting(note: Callable[[], None]) -> None:
+    """Have `note` called before each attempt to connect."""
+    loop_class = asyncio.selector_events.BaseSelectorEventLoop
+    connect = loop_class.sock_connect
+
+    async def noted_connect(self: Any, sock: Any, address: Any) -> Any:
+        note()
+        return await connect(self, sock, address)
+
+    loop_class.sock_connect = noted_connect  # type: ignore[method-assign]
+
+
+def _tell_long_waits(session: Session, longest: float | None) -> Sequence[float | None]:
+    """The waits that are told of, in seconds of silence (None: without end); this list grows.
+
+    Tell `waits` before an event loop waits so long that its silence would be longer than `longest`, and `woken` where
+    the network ends such a wait.
+
+    How long a wait is meant to be does not depend on how busy the machine is. Silence is the sum of the waits that the
+    network has not ended. Only what nothing else can end is told of: a process with one thread and no alarm.
+    """
+    told: list[float | None] = []
+    if longest is None:
+        return told
+    real = selectors.DefaultSelector.select
+    silences: dict[int, float] = {}
+
+    def select(self: Any, timeout: float | None = None) -> Any:
+        silence = silences.get(id(self), 0.0)
+        endless = timeout is None
+        meant = None if timeout is None else silence + max(0.0, timeout)
+        too_long = (meant is None or meant > longest) and timeout != 0 and _is_alone()
+        if too_long:
+            told.append(meant)
+            session.tell("waits")
+        events = real(self, timeout)
+        silences[id(self)] = 0.0 if events or meant is None else meant
+        if too_long and (events or endless):
+            session.tell("woken")
+        return events
+
+    selectors.DefaultSelector.select = select  # type: ignore[method-assign]
+    return told
+
+
+def _is_alone() -> bool:
+    return threading.active_count() == 1 and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def _tell_where(session: Session) -> None:
+    """On SIGUSR1, tell at which lines of the learner's file the process waits, the innermost last."""
+
+    def tell(_: int, frame: FrameType | None) -> None:
+        stacks = [list(_callers(frame))[::-1], *_stacks_of_tasks()]
+        own = ([where for where in stack if where[0] == session.client_path] for stack in stacks)
+        frames = next((stack for stack in own if stack), [])
+        session.tell("where", frames=[(line, function) for _, line, function in frames])
+
+    signal.signal(signal.SIGUSR1, tell)
+
+
+def _callers(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def _stacks_of_tasks() -> Iterator[list[tuple[str, int, str]]]:
+    """What each task of the running loop awaits, from the outside in."""
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:  # no loop runs
+        return
+    for task in tasks:
+        stack: list[tuple[str, int, str]] = []
+        waiting: Any = task.get_coro()
+        while waiting is not None:  # a coroutine, or a generator that serves as one
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+            stack += list(_callers(frame))[:1]
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        yield stack

@@ -20,8 +20,11 @@ from typing import Any, NoReturn
 from graders.engine.processes import Child
 from graders.engine.rules import Call, Case
 from graders.engine.story import Story, show_bytes
+from graders.receiver import waiting
+from graders.receiver.waiting import News
 
 HOST = "127.0.0.1"
+OTHER_HOST = "127.0.0.2"  # loopback, too, where the system has the whole of it
 LONGEST_LINE = 200  # bytes; a receiver's longest right line is far shorter
 MOST_SEEN = 1 << 20
 
@@ -29,15 +32,18 @@ MOST_SEEN = 1 << 20
 class Publisher:
     """Listens on a port of its own. Use as a context manager."""
 
-    def __init__(self, case: Case, *, backlog: int = 16, receive_buffer: int | None = None) -> None:
+    def __init__(self, case: Case, *, host: str = HOST, backlog: int = 16, receive_buffer: int | None = None) -> None:
         self.case = case
         self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer is not None:
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.listener.bind((HOST, 0))
+        try:
+            self.listener.bind((host, 0))
+        except OSError:  # no such address here
+            self.listener.bind((HOST, 0))
         self.listener.listen(backlog)
-        self.port = int(self.listener.getsockname()[1])
+        self.host, self.port = self.listener.getsockname()
         self.connections: list[Connection] = []
 
     def __enter__(self) -> Publisher:
@@ -50,17 +56,14 @@ class Publisher:
 
     def accept(self, child: Child) -> Connection:
         """The receiver's connection. A receiver that never connects breaks the rule."""
-        if not _wait(self.listener, child):
-            _gone(self.case, child, "the receiver connects to the publisher")
+        news = _wait(self.listener, child)
+        if news is not News.READY:
+            _gone(self.case, child, "the receiver connects to the publisher", news)
         sock, _ = self.listener.accept()
         connection = Connection(self.case, child, sock)
         self.connections.append(connection)
         self.case.story.publisher("accepts the connection")
         return connection
-
-    def another_comes(self, child: Child) -> bool:
-        """Wait until somebody else connects (True), or the child is over (False)."""
-        return _wait(self.listener, child)
 
     def has_another(self) -> bool:
         """Whether somebody is waiting to be accepted."""
@@ -82,10 +85,11 @@ class Connection:
         """The receiver's next line must be exactly this one."""
         wanted = f"the receiver sends {show_bytes(line)}" + (f" ({why})" if why else "")
         while b"\n" not in self.pending and len(self.pending) <= LONGEST_LINE and not self.ended:
-            if not _wait(self.sock, self.child):
+            news = _wait(self.sock, self.child)
+            if news is not News.READY:
                 if self.pending:
                     break
-                _gone(self.case, self.child, wanted)
+                _gone(self.case, self.child, wanted, news)
             self._receive()
         got, newline, rest = self.pending.partition(b"\n")
         if got + newline == line:
@@ -94,7 +98,7 @@ class Connection:
             return
         if not self.pending:
             self.case.story.publisher("sees the connection end")
-            _gone(self.case, self.child, wanted)
+            _gone(self.case, self.child, wanted, waiting.wait(self.child))
         self.case.story.publisher(f"receives {show_bytes(got + newline)}")
         self.case.fail(
             wanted,
@@ -103,6 +107,16 @@ class Connection:
             "what the program writes to the publisher, and when",
             where=self.case.lines_with("RESUME" if line.startswith(b"RESUME") else "ACK", ".write("),
         )
+
+    def answers(self, line: bytes) -> bool:
+        """Whether the receiver's next line comes, and is this one; what else there is stays to be told of."""
+        while len(self.pending) < len(line) and not self.ended and _wait(self.sock, self.child) is News.READY:
+            self._receive()
+        if not self.pending.startswith(line):
+            return False
+        self.pending = self.pending[len(line) :]
+        self.case.story.publisher(f"receives {show_bytes(line)}")
+        return True
 
     def send(self, data: bytes, told: str = "") -> None:
         """Send in one piece."""
@@ -217,19 +231,22 @@ def free_port() -> Iterator[int]:
         yield int(sock.getsockname()[1])
 
 
-def _wait(sock: socket.socket, child: Child) -> bool:
-    """Until the socket has something: True. The child has reported, ended or run out of time first: False."""
-    while True:
-        left = child.deadline - time.monotonic()
-        ready, _, _ = select.select([sock, *child.watched()], [], [], max(left, 0))
-        if sock in ready:
-            return True
-        if not ready or child.over():
-            return bool(select.select([sock], [], [], 0.05)[0])
+def _wait(sock: socket.socket, child: Child) -> News:
+    """Until the socket has something, or nothing will come any more."""
+    news = waiting.wait(child, sock)
+    if news is not News.READY and select.select([sock], [], [], 0.05)[0]:
+        return News.READY
+    return news
 
 
-def _gone(case: Case, child: Child, expected: str) -> NoReturn:
+def _gone(case: Case, child: Child, expected: str, news: News) -> NoReturn:
     """What was waited for did not come: tell what the receiver did instead."""
+    if news is News.ASLEEP:
+        where = waiting.where_it_sleeps(case, child)
+        told = f"nothing came: the program sleeps for good{f', at {where}' if where else ''}"
+        case.fail(
+            expected, told, BOTH_WAIT, "what the program waits for there, and what it has to send first", where=where
+        )
     for message in child.messages():
         if message.get("event") in ("finished", "loaded"):
             call: Call = case.call(message)
@@ -246,6 +263,9 @@ def _gone(case: Case, child: Child, expected: str) -> NoReturn:
     case.fail(
         expected, f"the process ended: {ending}" + (f"; its last words were `{words[-1][:200]}`" if words else "")
     )
+
+
+BOTH_WAIT = "the program waits for the publisher, while the publisher waits for the program"
 
 
 def _unacknowledged(sock: socket.socket) -> int:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from graders.engine.rules import Case, Step
+from graders.engine.story import show_bytes
+from graders.receiver import waiting
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import new_store
-from graders.receiver.ledger import books_after, expect_books, look, make_events
-from graders.receiver.publisher import Connection, Publisher, fill_backlog, free_port
-from graders.receiver.session import IN_TIME, SHORT, Session, expect_timeout
+from graders.receiver.ledger import books_after, connection, expect_books, look, make_events
+from graders.receiver.publisher import OTHER_HOST, Connection, Publisher, fill_backlog, free_port
+from graders.receiver.session import (
+    IN_TIME,
+    LONG,
+    ONE_WAIT,
+    SHORT,
+    TWO_WAITS,
+    Session,
+    expect_timeout,
+    own_line_with,
+)
+from graders.receiver.waiting import News
 
 STEP = Step("reclamation", public=("run_client",))
 
@@ -35,12 +49,35 @@ def session(case: Case) -> None:
             run.expect_return(4)
             peer.expect_nothing_more("the receiver sends one RESUME, and one ACK an event")
             expect_books(case, path, books_after(events), "after the session")
-    _default_timeout(case)
+    _left_out_timeout(case)
+    _other_host(case)
 
 
-def _default_timeout(case: Case) -> None:
-    """`timeout` may be left out."""
-    with Session(case, new_store(case), timeout=None) as run:
+DEFAULT = 5.0  # seconds: the contract's `timeout` where the caller gives none
+FAR_LONGER = 4 * DEFAULT  # seconds: no slip of a wait or two, but another default
+
+
+def _left_out_timeout(case: Case) -> None:
+    """`timeout` may be left out, and is 5 seconds then."""
+    with Session(case, new_store(case), timeout=None, longest_wait=FAR_LONGER) as run:
+        peer = run.accept(-1)
+        waiting.until_asleep(run.child)
+        peer.finish()
+        run.expect_return(-1)
+        if run.facts["waited_long"]:
+            case.fail(
+                f"`timeout` is {DEFAULT:g} seconds where it is left out",
+                f"without it, a wait for a line is made to last more than {FAR_LONGER:g} s",
+                "another default, or none",
+                "the default in the head of run_client",
+                where=own_line_with(case, "def run_client("),
+            )
+
+
+def _other_host(case: Case) -> None:
+    """`host` is where the publisher is."""
+    with Session(case, new_store(case), listener={"host": OTHER_HOST}) as run:
+        case.story.publisher(f"listens at {run.publisher.host}")
         peer = run.accept(-1)
         peer.finish()
         run.expect_return(-1)
@@ -49,21 +86,19 @@ def _default_timeout(case: Case) -> None:
 @STEP.rule(0.25)
 def resume(case: Case) -> None:
     """The first line is `RESUME` with the committed cursor; a duplicate is acknowledged again and not counted again."""
-    for count in (1, case.random.randint(2, 30)):
+    for count in (1, case.random.randint(12, 30)):
         events = make_events(case, count + 1)
         path = new_store(case, events[:count])
-        with Session(case, path) as run:
+        with Session(case, path, calls=2) as run:
             peer = run.accept(count - 1)
-            for event in (events[count - 1], events[count]):
+            for event in (events[count - 1], events[count], events[0]):
                 peer.send(line_of(event))
                 peer.expect(b"ACK %d\n" % event[0])
             peer.finish()
+            case.story.receiver("run_client is called again, in the same process")
+            run.accept(count).finish()
             run.expect_return(count)
-            expect_books(case, path, books_after(events), "after the session")
-    with Session(case, new_store(case, events)) as run:
-        peer = run.accept(count)
-        peer.finish()
-        run.expect_return(count)
+            expect_books(case, path, books_after(events), "after the sessions")
 
 
 @STEP.rule(0.15)
@@ -92,7 +127,8 @@ def bad_line(case: Case) -> None:
     """
     long = 10 ** (65 - len(b"EVENT  7\n") - 1)
     wrong = {
-        "a word that is no message": b"HELLO\n",
+        "a word that is no message": b"BYE\n",
+        "a line that could be a sign of life": b"PING\n",
         "CRLF": b"EVENT 1 5\r\n",
         "an empty line": b"\n",
         "65 bytes": b"EVENT %d 7\n" % long,
@@ -118,7 +154,7 @@ CARRIES_ON = "the program goes on after a line that it does not understand, and 
 def fragment(case: Case) -> None:
     """Bytes without an LF at the end of the stream are no line: `ProtocolError`, and nothing of them is stored."""
     events = make_events(case, 2)
-    for have, rest in ((1, line_of(events[1])[:-1]), (0, b"EVEN"), (0, line_of(events[0])[:-1]), (1, b"E")):
+    for have, rest in ((1, line_of(events[1])[:-1]), (0, b"EVEN"), (0, line_of(events[0])[:-1]), (1, b" ")):
         path = new_store(case)
         with Session(case, path) as run:
             peer = run.accept(-1)
@@ -173,12 +209,15 @@ def stalled_peer(case: Case) -> None:
     case.side_by_side(_stalled_connect, _stalled_read, _stalled_in_line)
 
 
+STALLED: Mapping[str, Any] = {"timeout": SHORT, "patience": IN_TIME, "longest_wait": SHORT * ONE_WAIT}
+
+
 def _stalled_connect(case: Case) -> None:
     with Publisher(case, backlog=0) as full:
         waiting = fill_backlog(full.port)
         try:
             case.story.publisher("its queue is full: no connection is accepted")
-            with Session(case, new_store(case), port=full.port, timeout=SHORT, patience=IN_TIME) as run:
+            with Session(case, new_store(case), port=full.port, **STALLED) as run:
                 expect_timeout(run, "connecting takes longer than `timeout`", "asyncio.open_connection")
         finally:
             for sock in waiting:
@@ -187,7 +226,7 @@ def _stalled_connect(case: Case) -> None:
 
 def _stalled_read(case: Case) -> None:
     events = make_events(case, 1)
-    with Session(case, new_store(case), timeout=SHORT, patience=IN_TIME) as run:
+    with Session(case, new_store(case), **STALLED) as run:
         peer = run.accept(-1)
         peer.send(line_of(events[0]))
         peer.expect(b"ACK 0\n")
@@ -196,7 +235,7 @@ def _stalled_read(case: Case) -> None:
 
 
 def _stalled_in_line(case: Case) -> None:
-    with Session(case, new_store(case), timeout=SHORT, patience=IN_TIME) as run:
+    with Session(case, new_store(case), **STALLED) as run:
         peer = run.accept(-1)
         peer.send(b"EVENT 0")
         case.story.publisher("sends nothing more, and keeps the connection open")
@@ -211,77 +250,76 @@ def stalled_writes(case: Case) -> None:
     case.side_by_side(_stalled_drain, _stalled_close)
 
 
-NARROW: Mapping[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": SHORT, "patience": 3 * IN_TIME}
+NARROW: Mapping[str, Any] = {
+    "listener": {"receive_buffer": 1},
+    "timeout": SHORT,
+    "patience": 3 * IN_TIME,
+    "longest_wait": SHORT * TWO_WAITS,  # what stalls the drain stalls the close after it, too
+}
 
 
 def _stalled_drain(case: Case) -> None:
-    events = make_events(case, 1)
+    events = make_events(case, RESENT_SEQ + 1)
     with Session(case, new_store(case, events), slow_network=2048, **NARROW) as run:
-        peer = run.accept(0)
-        peer.pour(line_of(events[0]) * 20_000, "resends event 0 without end, and reads no ACK")
+        peer = run.accept(RESENT_SEQ)
+        peer.pour(line_of(events[-1]) * 20_000, f"resends event {RESENT_SEQ} without end, and reads no ACK")
         peer.finish()
         expect_timeout(run, "`drain` waits longer than `timeout` for a publisher that does not read", "writer.drain()")
         run.expect_given_back("a stalled write", at_once=False)
 
 
 def _stalled_close(case: Case) -> None:
-    events = make_events(case, 1)
+    events = make_events(case, RESENT_SEQ + 1)
     with Session(case, new_store(case, events), slow_network=0, **NARROW) as run:
-        peer = run.accept(0)
-        fill_without_stalling(run, peer, events[0])
+        peer = run.accept(RESENT_SEQ)
+        fill_without_stalling(peer, events[-1])
         call = run.outcome()
-        if (call.raised is None and call.returned == 0) or call.raised_a("TimeoutError"):
+        if (call.raised is None and call.returned == RESENT_SEQ) or call.raised_a("TimeoutError"):
             run.expect_given_back("a close that stalls", at_once=False)
             return
-        expected = "run_client returns 0, or raises TimeoutError, when only `wait_closed` stalls"
+        expected = f"run_client returns {RESENT_SEQ}, or raises TimeoutError, when only `wait_closed` stalls"
         case.fail(expected, f"it {call}", look="await writer.wait_closed()", where=call.place)
 
 
-def fill_without_stalling(run: Session, peer: Connection, event: tuple[int, int]) -> None:
-    """So many duplicates that their ACKs do not fit into the network, but into the transport's buffer: closing
-    stalls.
-    """
-    peer.pour(line_of(event) * 3000, "resends event 0 three thousand times, and reads no ACK")
+RESENT_SEQ = 100  # the longer the ACK, the fewer of them it takes
+RESENT = 1500  # so many ACKs do not fit into a narrow network, but into the transport's buffer
+UNREAD: Mapping[str, Any] = {"listener": {"receive_buffer": 1}, "slow_network": 0}
+
+
+def fill_without_stalling(peer: Connection, event: tuple[int, int], after: bytes = b"") -> None:
+    """So many duplicates that closing stalls, and no write before it."""
+    peer.pour(line_of(event) * RESENT + after, f"resends event {event[0]} {RESENT} times, and reads no ACK")
+    if after:
+        peer.case.story.publisher(f"then sends {show_bytes(after)}")
     peer.finish()
 
 
 @STEP.rule(0.2)
 def each_wait_alone(case: Case) -> None:
     """`timeout` is for each wait on the network alone: a long session with short waits is none of its business."""
-    gap, timeout = 0.3, 0.8
-    if not _long_session(case, gap, timeout, last_try=False):
-        _long_session(case, 1.2, 5.0, last_try=True)  # a busy machine may have held one of us up
-
-
-def _long_session(case: Case, gap: float, timeout: float, *, last_try: bool) -> bool:
-    import time
-
-    events = make_events(case, int(timeout / gap) + 2)
-    path = new_store(case)
-    with Session(case, path, timeout=timeout) as run:
+    events = make_events(case, 12)
+    with Session(case, new_store(case), timeout=LONG, hook=f"leap:{STEP_FORWARD}") as run:
+        case.story.receiver(
+            f"timeout is {LONG:g} s; each before_ack puts the program's clock forward by {STEP_FORWARD} s"
+        )
         peer = run.accept(-1)
-        case.story.publisher(f"sends an event every {gap} s; timeout is {timeout} s")
-        started = time.monotonic()
         for event in events:
-            wait = started + gap * (event[0] + 1) - time.monotonic()
-            if run.child.finishes_within(wait):
-                break
             peer.send(line_of(event))
-            peer.received_now()
+            if not peer.answers(b"ACK %d\n" % event[0]):
+                break
         peer.finish()
         call = run.outcome()
-        if call.raised is None and call.returned == events[-1][0]:
-            return True
-        if not last_try:
-            del case.story.events[:]
-            return False
-        case.fail(
-            f"a session of {gap * len(events):.1f} s goes on, since no single wait takes {timeout} s",
-            f"run_client {call}",
-            "one timeout is put around the whole session",
-            "what stands inside asyncio.timeout or wait_for: one await on the network, no more",
-            where=call.place,
-        )
+        if call.raised is not None or call.returned != events[-1][0]:
+            case.fail(
+                f"a session of {STEP_FORWARD * len(events)} s goes on, since no single wait takes {LONG:g} s",
+                f"run_client {call}",
+                "one limit is put around the whole session, or around many waits",
+                "what stands inside asyncio.timeout or wait_for: one await on the network, no more",
+                where=call.place,
+            )
+
+
+STEP_FORWARD = 20  # seconds, less than LONG
 
 
 @STEP.rule(0.2)
@@ -300,14 +338,14 @@ def before_ack(case: Case) -> None:
             found = look(case, path, "inside before_ack")
             if found != books_after(events[: seen + 1]):
                 expected = f"before_ack runs after the COMMIT of event {seen}: {books_after(events[: seen + 1])}"
-                case.fail(expected, f"another connection finds {found}", where=case.lines_with("before_ack("))
+                case.fail(expected, f"another connection finds {found}", where=own_line_with(case, "before_ack("))
             early = peer.received_now().count(b"\n")
             if early > seen:
                 case.fail(
                     f"ACK {seen} is written after before_ack({seen})",
                     "the publisher has it already",
                     look="the order of before_ack and writer.write",
-                    where=case.lines_with("before_ack("),
+                    where=own_line_with(case, "before_ack("),
                 )
             seen += 1
             if seen == len(events):
@@ -318,7 +356,7 @@ def before_ack(case: Case) -> None:
             case.fail("the session goes on after each before_ack", f"run_client {call}", where=call.place)
         if run.facts["hooked"] != [0, 1, 2]:
             told = f"before_ack is called with {run.facts['hooked']}"
-            case.fail("before_ack is called with 0, 1, 2", told, where=case.lines_with("before_ack"))
+            case.fail("before_ack is called with 0, 1, 2", told, where=own_line_with(case, "before_ack"))
         for event in events:
             peer.expect(b"ACK %d\n" % event[0])
     _hook_that_raises(case, events)
@@ -326,12 +364,21 @@ def before_ack(case: Case) -> None:
 
 def _hook_that_raises(case: Case, events: Sequence[tuple[int, int]]) -> None:
     path = new_store(case)
-    with Session(case, path, hook="raise:OSError") as run:
+    with Session(case, path, hook="raise:Anything") as run:
         peer = run.accept(-1)
         peer.send(line_of(events[0]))
-        run.expect_raise("OSError", "that is what before_ack raised")
+        peer.finish()
+        _expect_from_hook(run, "Anything")
         peer.expect_nothing_more("no ACK is written when before_ack raises")
         expect_books(case, path, books_after(events[:1]), "after before_ack has raised")
+
+
+def _expect_from_hook(run: Session, error: str) -> None:
+    """What before_ack has raised reaches the caller."""
+    call = run.outcome()
+    if call.raised is None or call.raised.type != error:
+        cause = "an error of before_ack is caught inside the session"
+        run.case.fail("what before_ack raises reaches the caller", f"run_client {call}", cause, where=call.place)
 
 
 @STEP.rule(0.25)
@@ -339,39 +386,117 @@ def releases(case: Case) -> None:
     """On every way out the writer is closed and waited for, and SQLite's connection is closed; the first error is
     told.
     """
-    for told, error, lines in (
-        ("a clean end", "", b""),
-        ("a bad line", "ProtocolError", b"HELLO\n"),
-        ("a gap", "Gap", b"EVENT 9 1\n"),
-        ("a fragment", "ProtocolError", b"EVENT 0"),
-    ):
-        with Session(case, new_store(case)) as run:
-            peer = run.accept(-1)
-            if lines:
-                peer.send(lines)
-            peer.finish()
-            if error:
-                run.expect_raise(error, told)
-            else:
-                run.expect_return(-1)
-            run.expect_given_back(told)
-    with Session(case, new_store(case), timeout=SHORT, patience=IN_TIME) as run:
+    case.side_by_side(
+        partial(_released_after, told="a clean end", error="", line=b""),
+        partial(_released_after, told="a bad line", error="ProtocolError", line=b"HELLO\n"),
+        partial(_released_after, told="a gap", error="Gap", line=b"EVENT 9 1\n"),
+        partial(_released_after, told="a fragment", error="ProtocolError", line=b"EVENT 0"),
+        partial(_released_after, told="a conflict", error="Conflict", line=b"EVENT 0 0\n"),
+        _released_after_timeout,
+        _released_after_refusal,
+        _released_after_hook,
+        _released_after_sqlite,
+        _released_without_store,
+        _flushed_for_late_reader,
+    )
+
+
+def _released_after(case: Case, told: str, error: str, line: bytes) -> None:
+    with Session(case, new_store(case, make_events(case, 1))) as run:
+        peer = run.accept(0)
+        if line:
+            peer.send(line)
+        peer.finish()
+        if error:
+            run.expect_raise(error, told)
+        else:
+            run.expect_return(0)
+        run.expect_given_back(told)
+
+
+def _released_after_timeout(case: Case) -> None:
+    with Session(case, new_store(case), **STALLED) as run:
         run.accept(-1)
         case.story.publisher("sends nothing")
         expect_timeout(run, "no line comes", "the read")
         run.expect_given_back("a timeout")
+
+
+def _released_after_refusal(case: Case) -> None:
     for port in free_port():
         case.story.publisher("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port) as run:
             run.expect_raise("OSError", "the connection is refused")
             run.expect_given_back("a refused connection", at_once=False)
+
+
+def _released_after_hook(case: Case) -> None:
     with Session(case, new_store(case), hook="raise:Injected") as run:
         peer = run.accept(-1)
         peer.send(b"EVENT 0 5\n")
-        call = run.outcome()
-        if call.raised is None or call.raised.type != "Injected":
-            case.fail("what before_ack raises reaches the caller", f"run_client {call}", where=call.place)
+        _expect_from_hook(run, "Injected")
         run.expect_given_back("an error in before_ack")
+
+
+def _released_after_sqlite(case: Case) -> None:
+    events = make_events(case, 2)
+    path = new_store(case)
+    with Session(case, path) as run:
+        peer = run.accept(-1)
+        peer.send(line_of(events[0]))
+        peer.expect(b"ACK 0\n")
+        try:
+            with connection(path) as con:
+                con.execute("DROP TABLE ledger")
+        except sqlite3.OperationalError:  # a lock, which is not this rule's business
+            return
+        case.story.store("loses its ledger: every statement on it fails from now on")
+        peer.send(line_of(events[1]))
+        peer.finish()
+        cause = "an error of SQLite's is taken for an end of the session, or is tried again"
+        run.expect_raise("sqlite3.Error", "there is no table `ledger` any more", cause, "where sqlite3.Error is caught")
+        peer.expect_nothing_more("no ACK for what could not be stored")
+        run.expect_given_back("an error of SQLite's")
+
+
+def _released_without_store(case: Case) -> None:
+    path = case.new_folder() / "store.db"
+    path.write_bytes(b"this is no database\n" * 100)
+    case.story.store("is a file that is no database")
+    with Session(case, path) as run:
+        news = waiting.wait(run.child, run.publisher.listener)
+        if news is News.READY or run.publisher.has_another():
+            case.fail(
+                "a store that cannot be opened ends the session before it connects",
+                "it connects to the publisher",
+                "the connection is made before the store is open",
+                "the order of open_store and asyncio.open_connection",
+                where=own_line_with(case, "open_connection"),
+            )
+        call = run.outcome()
+        if call.raised is None:
+            case.fail("an error of open_store reaches the caller", f"run_client {call}")
+        run.expect_given_back("an error of open_store", at_once=False)
+
+
+def _flushed_for_late_reader(case: Case) -> None:
+    """Closing in order sends what is still in the transport's buffer; aborting throws it away."""
+    events = make_events(case, RESENT_SEQ + 1)
+    with Session(case, new_store(case, events), **UNREAD) as run:
+        peer = run.accept(RESENT_SEQ)
+        fill_without_stalling(peer, events[-1])
+        waiting.until_asleep(run.child)
+        case.story.publisher("now reads what was sent to it")
+        count = peer.drain().count(b"ACK %d\n" % RESENT_SEQ)
+        cut_off = peer.ended and count < RESENT
+        if run.outcome().raised is None and cut_off:
+            case.fail(
+                f"all {RESENT} ACKs arrive, since the writer is closed in order and waited for",
+                "only some of them do, and then the connection ends",
+                "transport.abort() throws away what has not been sent yet",
+                "writer.close() and await writer.wait_closed() first; abort() only once that has taken too long",
+                where=own_line_with(case, "abort("),
+            )
 
 
 @STEP.rule(0.2)
@@ -404,6 +529,14 @@ def reset(case: Case) -> None:
     """A reset in mid-session is an error; one that comes while closing replaces neither a result nor an earlier
     error.
     """
+    case.side_by_side(
+        _reset_in_mid_session,
+        partial(_reset_while_closing, error=""),
+        partial(_reset_while_closing, error="ProtocolError"),
+    )
+
+
+def _reset_in_mid_session(case: Case) -> None:
     events = make_events(case, 1)
     with Session(case, new_store(case)) as run:
         peer = run.accept(-1)
@@ -417,73 +550,71 @@ def reset(case: Case) -> None:
                 f"run_client {call}",
                 "a broken connection is taken for the end of the stream",
                 "except ConnectionError, except OSError",
-                where=case.lines_with("except"),
+                where=own_line_with(case, "except"),
             )
         run.expect_given_back("a reset")
-    _reset_while_closing(case, events[0], "")
-    _reset_while_closing(case, events[0], "ProtocolError")
 
 
-def _reset_while_closing(case: Case, event: tuple[int, int], error: str) -> None:
-    options: dict[str, Any] = {"listener": {"receive_buffer": 1}, "timeout": 10.0, "slow_network": 0}
-    with Session(case, new_store(case, [event]), **options) as run:
-        peer = run.accept(0)
-        peer.pour(line_of(event) * 3000 + (b"HELLO\n" if error else b""), "resends event 0, and reads no ACK")
-        if error:
-            case.story.publisher("then sends a bad line")
-        peer.finish()
+def _reset_while_closing(case: Case, error: str) -> None:
+    events = make_events(case, RESENT_SEQ + 1)
+    with Session(case, new_store(case, events), **UNREAD) as run:
+        peer = run.accept(RESENT_SEQ)
+        fill_without_stalling(peer, events[-1], b"HELLO\n" if error else b"")
         for message in run.child.messages():
             if message.get("event") == "closing":
                 case.story.receiver("closes the connection, with ACKs still unsent")
                 peer.reset()
+                call = run.outcome()
+                break
             if message.get("event") == "finished":
-                run.facts = case.call(message).returned
+                call = run.came_back(message)
                 break
         else:
             case.fail_silent(run.child)
-        call = case.call(run.facts["call"])
-        case.story.receiver(f"run_client {call}")
-        right = call.raised_a(error) if error else call.raised is None and call.returned == 0
+        right = call.raised_a(error) if error else call.raised is None and call.returned == RESENT_SEQ
         if not right:
+            kept = error or f"the result, {RESENT_SEQ},"
             case.fail(
-                f"a reset while closing leaves {error or 'the result, 0,'} as what run_client comes back with",
+                f"a reset while closing leaves {kept} as what run_client comes back with",
                 f"run_client {call}",
                 "an error of wait_closed takes the place of what came before",
                 "what is done with an error of writer.wait_closed()",
-                where=call.place or case.lines_with("wait_closed"),
+                where=call.place or own_line_with(case, "wait_closed"),
             )
 
 
 @STEP.rule(0.2)
 def no_retry(case: Case) -> None:
     """One call is one connection: reconnecting is a decision of the caller's, never hidden inside."""
-    for told, end in (("a clean end", "finish"), ("a reset", "reset")):
-        with Session(case, new_store(case), timeout=5.0) as run:
-            peer = run.accept(-1)
-            getattr(peer, end)()
-            run.outcome()
-            if run.facts["attempts"] > 1 or run.publisher.has_another():
-                _retried(case, told)
+    case.side_by_side(
+        partial(_no_retry_after, end=Connection.finish),
+        partial(_no_retry_after, end=Connection.reset),
+        _no_retry_after_timeout,
+        _no_retry_after_refusal,
+    )
+
+
+def _no_retry_after(case: Case, end: Callable[[Connection], None]) -> None:
+    with Session(case, new_store(case)) as run:
+        end(run.accept(-1))
+        run.outcome()
+        if run.facts["attempts"] > 1 or run.publisher.has_another():
+            run.fail_retried()
+
+
+def _no_retry_after_timeout(case: Case) -> None:
     with Session(case, new_store(case), timeout=SHORT, patience=IN_TIME) as run:
         run.accept(-1)
         case.story.publisher("sends nothing")
-        if run.publisher.another_comes(run.child):
-            _retried(case, "a timeout")
+        run.outcome()
+
+
+def _no_retry_after_refusal(case: Case) -> None:
     for port in free_port():
         case.story.publisher("is not there: nobody listens on the port")
-        with Session(case, new_store(case), port=port, timeout=5.0) as run:
+        with Session(case, new_store(case), port=port) as run:
             call = run.outcome()
             if call.raised is None:
                 case.fail("a refused connection is an error", f"run_client {call}")
             if run.facts["attempts"] > 1:
-                _retried(case, "a refused connection")
-
-
-def _retried(case: Case, told: str) -> None:
-    case.fail(
-        f"after {told}, run_client comes back",
-        "it connects a second time",
-        "a loop around the connection hides that something went wrong",
-        "loops around asyncio.open_connection",
-        where=case.lines_with("while", "for "),
-    )
+                run.fail_retried()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from graders.engine.explore import World, explore
 from graders.engine.probes import AS_COMMAND, AS_MAIN
 from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case, Step
+from graders.receiver import waiting
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, make_events
-from graders.receiver.publisher import HOST, Connection, Publisher, StopAndWait, free_port
-from graders.receiver.session import IN_TIME, SHORT
+from graders.receiver.probes import MAIN
+from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port
+from graders.receiver.session import IN_TIME, ONE_WAIT, OTHER_LIMIT, SHORT, own_line_with
+from graders.receiver.waiting import News
 
 STEP = Step("reconnect", public=("main",))
 
@@ -28,16 +32,32 @@ class Command:
     """`python client.py HOST PORT DB …` as a process, and its end. Use as a context manager."""
 
     def __init__(
-        self, case: Case, port: int, path: Path, *options: str, real: bool = False, patience: float = PATIENCE
+        self,
+        case: Case,
+        port: int,
+        path: Path,
+        *options: str,
+        host: str = HOST,
+        real: bool = False,
+        patience: float = PATIENCE,
+        longest_wait: float | None = None,
+        may_sleep: bool = False,
     ) -> None:
         self.case = case
-        folder = case.new_folder()
-        argv = [HOST, str(port), str(path), *options]
-        case.story.receiver(
-            f"a new process starts: python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip()
+        self.may_sleep = may_sleep  # the publisher is silent, and another rule says for how long
+        told = f"python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip()
+        case.story.receiver(f"a new process starts: {told}")
+        self.child: Child = case.start(
+            AS_COMMAND if real else MAIN,
+            {} if real else {"longest_wait": longest_wait},
+            folder=case.new_folder(),
+            argv=[host, str(port), str(path), *options],
+            load=False,
+            patience=patience,
         )
-        probe = AS_COMMAND if real else AS_MAIN
-        self.child: Child = case.start(probe, folder=folder, argv=argv, load=False, patience=patience)
+        self.unwound: Mapping[str, Any] | None = None
+        self.attempts = 0
+        self.waits_too_long = False
 
     def __enter__(self) -> Command:
         return self
@@ -47,7 +67,27 @@ class Command:
 
     def ending(self) -> Ending:
         """Wait for the end. A process that does not end breaks the rule."""
-        self.unwound = [message for message in self.child.messages() if message.get("event") == "unwound"]
+        if self.may_sleep:
+            self.child.finishes_within(self.child.job.patience)
+        elif waiting.wait(self.child) is News.ASLEEP:
+            where = waiting.where_it_sleeps(self.case, self.child)
+            self.case.fail(
+                "the process comes to its end",
+                f"it sleeps for good{f', at {where}' if where else ''}",
+                "it waits for what will not come any more",
+                "how the session ends, and what is still waited for then",
+                where=where,
+            )
+        for message in self.child.messages():
+            match message.get("event"):
+                case "unwound":
+                    self.unwound = message
+                case "connecting":
+                    self.attempts += 1
+                case "waits":
+                    self.waits_too_long = True
+                case "woken":
+                    self.waits_too_long = False
         ending = self.child.ending()
         if self.child.timed_out:
             self.case.fail_silent(self.child, "the process comes to its end")
@@ -66,17 +106,21 @@ class Command:
                 f"{ending}"
                 + (f"; its last line on standard error is `{self.last_line()[:SHOWN]}`" if self.last_line() else ""),
                 look="what main returns, and what is passed to sys.exit",
-                where=self.case.lines_with("sys.exit", "__main__"),
+                where=own_line_with(self.case, "sys.exit", "__main__"),
             )
 
 
 @STEP.rule(0.5)
 def command(case: Case) -> None:
     """`python client.py HOST PORT DB` runs one session, creates the store if need be, and ends with exit status 0."""
+    case.side_by_side(_two_sessions, _nothing_to_do, _timeout_is_used)
+
+
+def _two_sessions(case: Case) -> None:
     events = make_events(case, 3)
     path = case.new_folder() / "new.db"
-    for options, have in (((), 0), (("--timeout", "9.5"), 2)):
-        with Publisher(case) as publisher, Command(case, publisher.port, path, *options, real=True) as run:
+    for options, have, real in (((), 0, True), (("--timeout", "9.5"), 2, False)):
+        with Publisher(case) as publisher, Command(case, publisher.port, path, *options, real=real) as run:
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME %d\n" % (have - 1))
             for event in events[have : have + 2]:
@@ -89,25 +133,38 @@ def command(case: Case) -> None:
                 case.fail("one process is one session", "it connects a second time", look="loops around run_client")
             expect_books(case, path, books_after(events[: have + 2]), "after the process has ended")
 
-    _timeout_is_used(case)
+
+def _nothing_to_do(case: Case) -> None:
+    """A session without an event is a clean one, and HOST is where the publisher is."""
+    path = case.new_folder() / "new.db"
+    with Publisher(case, host=OTHER_HOST) as publisher:
+        case.story.publisher(f"listens at {publisher.host}")
+        with Command(case, publisher.port, path, host=publisher.host) as run:
+            peer = publisher.accept(run.child)
+            peer.expect(b"RESUME -1\n")
+            peer.finish()
+            run.expect_success()
 
 
 def _timeout_is_used(case: Case) -> None:
     """`--timeout S` bounds the waits: a silent publisher is left after about S seconds, not after the default of 5."""
+    options = ("--timeout", str(SHORT))
     with Publisher(case) as publisher:
-        run = Command(case, publisher.port, new_store(case), "--timeout", str(SHORT), patience=IN_TIME)
+        run = Command(case, publisher.port, new_store(case), *options, patience=IN_TIME, longest_wait=SHORT * ONE_WAIT)
         with run:
             publisher.accept(run.child).expect(b"RESUME -1\n")
             case.story.publisher("sends nothing, and keeps the connection open")
-            if not run.child.finishes_within(IN_TIME):
-                case.fail(
-                    f"with --timeout {SHORT}, a silent publisher is left after about {SHORT} s",
-                    f"the process was still waiting after {IN_TIME:g} s",
-                    "--timeout is not passed on to run_client",
-                    "the call of run_client in main",
-                    where=case.lines_with("run_client("),
-                )
+            expected = f"with --timeout {SHORT}, a silent publisher is left after about {SHORT} s"
+            where = own_line_with(case, "run_client(")
+            look = "the call of run_client in main"
+            news = waiting.wait(run.child)
+            if news is not News.OVER:
+                told = "it goes on waiting" if news is News.ASLEEP else f"it was still waiting after {IN_TIME:g} s"
+                case.fail(expected, told, "--timeout is not passed on to run_client", look, where=where)
             run.ending()
+            if run.waits_too_long:
+                told = f"it is made to wait for more than {SHORT * ONE_WAIT:.1f} s"
+                case.fail(expected, told, OTHER_LIMIT, look, where=where)
 
 
 @STEP.rule(0.5)
@@ -116,21 +173,22 @@ def failures(case: Case) -> None:
     0.
     """
     told: dict[str, str] = {}
-    for kind in ("refused", "timeout", "reset", "protocol", "gap", "conflict"):
-        told[kind] = _fail_as(case, kind)
-        del case.story.events[:]
+    case.side_by_side(*(partial(_fail_as, kind=kind, told=told) for kind in KINDS))
     if len(set(told.values())) == 1:
         case.fail(
             "the last line on standard error says what failed",
             f"it is `{told['gap'][:SHOWN]}` for every kind of failure, from a refused connection to a conflict",
             "the message does not hold the error",
             "what main prints to sys.stderr",
-            where=case.lines_with("stderr"),
+            where=own_line_with(case, "stderr"),
         )
 
 
-def _fail_as(case: Case, kind: str) -> str:
-    """One session that fails in the way `kind`; gives back the last line on standard error."""
+KINDS = ("refused", "timeout", "reset", "protocol", "gap", "conflict")
+
+
+def _fail_as(case: Case, kind: str, told: dict[str, str]) -> None:
+    """One session that fails in the way `kind`; the last line on standard error goes into `told`."""
     events = make_events(case, 1)
     path = new_store(case, events)
     with contextlib.ExitStack() as stack:
@@ -141,19 +199,19 @@ def _fail_as(case: Case, kind: str) -> str:
         else:
             publisher = stack.enter_context(Publisher(case))
             options = ("--timeout", str(SHORT)) if kind == "timeout" else ()
-            run = stack.enter_context(Command(case, publisher.port, path, *options))
+            run = stack.enter_context(Command(case, publisher.port, path, *options, may_sleep=kind == "timeout"))
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME 0\n")
             _misbehave(peer, kind, events[0])
         ending = run.ending()
-        if kind != "refused" and publisher.has_another():
-            where = case.lines_with("asyncio.run(")
-            told = f"the process connects a second time ({kind})"
-            case.fail("one process is one session: a failure is told, not tried again", told, where=where)
+        if run.attempts > 1 or (kind != "refused" and publisher.has_another()):
+            where = own_line_with(case, "asyncio.run(")
+            again = f"the process connects a second time ({kind})"
+            case.fail("one process is one session: a failure is told, not tried again", again, where=where)
         last = run.last_line()
         story = f"its last line on standard error: `{last[:SHOWN]}`" if last else "it says nothing on standard error"
         case.story.receiver(story)
-        where = case.lines_with("except", "asyncio.run")
+        where = own_line_with(case, "except", "asyncio.run")
         if ending.signal or ending.status == 0:
             case.fail(f"an exit status that is not 0 ({kind})", f"{ending}", where=where)
         if "Traceback (most recent call last)" in run.child.standard_error():
@@ -166,7 +224,7 @@ def _fail_as(case: Case, kind: str) -> str:
             )
         if not last:
             case.fail(f"a last line on standard error that says what failed ({kind})", "nothing", where=where)
-        return last
+        told[kind] = last
 
 
 def _misbehave(peer: Connection, kind: str, event: tuple[int, int]) -> None:
@@ -188,29 +246,38 @@ def exit_before_ack(case: Case) -> None:
     """`--exit-before-ack SEQ` ends the process with `os._exit(17)` after the COMMIT of SEQ and before its ACK, for 0
     too.
     """
-    for seq in (0, 2):
-        events = make_events(case, 3)
-        path = new_store(case)
-        with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", str(seq)) as run:
-            peer = publisher.accept(run.child)
-            peer.expect(b"RESUME -1\n")
-            for event in events[: seq + 1]:
-                peer.send(line_of(event))
-                if event[0] < seq:
-                    peer.expect(b"ACK %d\n" % event[0])
-            _expect_cut(case, run, seq)
-            peer.expect_nothing_more(f"ACK {seq} is never written")
-            expect_books(case, path, books_after(events[: seq + 1]), "after the process has ended")
-    with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", "9") as run:
+    case.side_by_side(
+        partial(_exits_before, seq=0, have=0),
+        partial(_exits_before, seq=case.random.randint(100, 140), have=case.random.randint(96, 98)),
+    )
+
+
+def _exits_before(case: Case, seq: int, have: int) -> None:
+    events = make_events(case, seq + 2)
+    path = new_store(case, events[:have])
+    with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", str(seq)) as run:
         peer = publisher.accept(run.child)
-        peer.expect(b"RESUME 2\n")
+        peer.expect(b"RESUME %d\n" % (have - 1))
+        for event in events[have : seq + 1]:
+            peer.send(line_of(event))
+            if event[0] < seq:
+                peer.expect(b"ACK %d\n" % event[0])
+        _expect_cut(case, run, seq)
+        peer.expect_nothing_more(f"ACK {seq} is never written")
+        expect_books(case, path, books_after(events[: seq + 1]), "after the process has ended")
+    case.story.publisher(f"goes on after event {seq}, so the receiver has no ACK of it to write")
+    with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", str(seq)) as run:
+        peer = publisher.accept(run.child)
+        peer.expect(b"RESUME %d\n" % seq)
+        peer.send(line_of(events[-1]))
+        peer.expect(b"ACK %d\n" % events[-1][0], f"this is not the event that --exit-before-ack {seq} names")
         peer.finish()
         run.expect_success()
 
 
 def _expect_cut(case: Case, run: Command, seq: int) -> None:
     ending = run.ending()
-    where = case.lines_with("_exit", "exit_before_ack", "before_ack")
+    where = own_line_with(case, "_exit", "exit_before_ack", "before_ack")
     if ending != Ending(17):
         case.fail(
             f"--exit-before-ack {seq} ends the process with status 17",
@@ -219,10 +286,10 @@ def _expect_cut(case: Case, run: Command, seq: int) -> None:
             "how the option is compared with seq: 0 is false, but it is not None",
             where=where,
         )
-    if run.unwound:
+    if run.unwound is not None:
         case.fail(
             "the process ends at once, as when the power goes out: os._exit",
-            f"it ended in order, by {run.unwound[0].get('by')}: `finally` and clean-up ran first",
+            f"it ended in order, by {run.unwound.get('by')}: `finally` and clean-up ran first",
             "sys.exit raises SystemExit, which closes everything on its way out",
             "os._exit(17)",
             where=where,

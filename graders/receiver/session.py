@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from graders.engine.processes import Child
+from graders.engine.program import Place
 from graders.engine.rules import Call, Case
+from graders.receiver import waiting
 from graders.receiver.probes import SESSION
 from graders.receiver.publisher import Connection, Publisher
+from graders.receiver.waiting import News
 
 LONG = 30.0  # seconds: a timeout that no right program ever reaches
 SHORT = 0.3  # seconds: a timeout that is meant to be reached
 IN_TIME = 4.0  # seconds in which a timeout of SHORT must have shown; below the default of 5
+ONE_WAIT = 1.9  # times `timeout`, for which a silence is meant to last at most; twice as long is another timeout
+TWO_WAITS = 2.9
 
 
 class Session:
@@ -25,7 +31,11 @@ class Session:
         self.publisher = Publisher(case, **arguments.pop("listener", {}))
         patience = arguments.pop("patience", 15.0)
         arguments.setdefault("timeout", LONG)
-        arguments |= {"port": self.publisher.port if port is None else port, "path": str(path)}
+        arguments |= {
+            "host": self.publisher.host,
+            "port": self.publisher.port if port is None else port,
+            "path": str(path),
+        }
         self.arguments = arguments
         try:
             self.child: Child = case.start(SESSION, arguments, patience=patience)
@@ -49,10 +59,53 @@ class Session:
 
     def outcome(self, answer: Callable[[dict[str, Any]], Mapping[str, Any] | None] | None = None) -> Call:
         """What run_client came back with."""
+        if answer is None:
+            self.await_end()
         self.facts = self.case.result(self.child, answer)
+        return self._told()
+
+    def came_back(self, message: dict[str, Any]) -> Call:
+        """The same, for who has taken the child's last report already."""
+        self.facts = self.case.call(message).returned
+        return self._told()
+
+    def _told(self) -> Call:
         call = self.case.call(self.facts["call"])
         self.case.story.receiver(f"run_client {call}")
         return call
+
+    def await_end(self) -> None:
+        """Until run_client has come back. One that connects again, sleeps for good, or never rests, does not."""
+        match waiting.wait(self.child, self.publisher.listener):
+            case News.READY:
+                self.fail_retried()
+            case News.LATE:
+                self.case.fail(
+                    "run_client comes back",
+                    f"it was still busy after {self.child.job.patience:g} s, and was ended",
+                    "a loop that does not end, or a short wait that begins again and again",
+                    "loops, and what ends each of them",
+                    where=own_line_with(self.case, "while", "for "),
+                )
+            case News.ASLEEP:
+                where = waiting.where_it_sleeps(self.case, self.child)
+                self.case.fail(
+                    "run_client comes back",
+                    f"it sleeps for good{f', at {where}' if where else ''}",
+                    "it waits for what will not come any more",
+                    "how the session ends, and what is still waited for then",
+                    where=where,
+                )
+
+    def fail_retried(self) -> NoReturn:
+        self.case.story.publisher("sees another connection come in")
+        self.case.fail(
+            "run_client comes back: one call is one connection",
+            "it connects a second time",
+            "a second try hides from the caller that something went wrong",
+            "loops around asyncio.open_connection, and second calls after an error",
+            where=own_line_with(self.case, "while", "for ", "open_connection"),
+        )
 
     def expect_return(self, last: int) -> None:
         call = self.outcome()
@@ -73,14 +126,14 @@ class Session:
     def expect_given_back(self, told: str, *, at_once: bool = True) -> None:
         """Nothing is left: no socket, no store descriptor, no task, no ResourceWarning."""
         left = self.facts["open_at_once" if at_once else "open_later"]
-        where = self.case.lines_with("close(", "wait_closed", "open_connection")
+        where = own_line_with(self.case, "close(", "wait_closed", "open_connection")
         if left["store"]:
             self.case.fail(
                 f"after {told}, the connection to SQLite is closed",
                 "the store's descriptor is still open",
                 "con.close() is missing on this way out",
                 "a `finally` around everything after open_store",
-                where=self.case.lines_with("open_store(") or where,
+                where=own_line_with(self.case, "open_store(") or where,
             )
         if left["sockets"]:
             later = self.facts["open_later"]["sockets"]
@@ -101,23 +154,45 @@ class Session:
 
 
 def expect_timeout(run: Session, why: str, look_at: str) -> None:
-    """TimeoutError, in time. A receiver that is still waiting after IN_TIME does not use `timeout` there."""
+    """TimeoutError, in time. A receiver that is meant to wait for longer does not use `timeout` there."""
+    case = run.case
+    expected = f"run_client raises TimeoutError after about {SHORT} s: {why}"
+    cause = "this wait has no limit of its own, or does not use the argument `timeout`"
+    news = waiting.wait(run.child, run.publisher.listener)
+    if news is News.READY:
+        run.fail_retried()
+    if news is News.ASLEEP:
+        where = waiting.where_it_sleeps(case, run.child)
+        place = f", at {where}" if where else ""
+        case.fail(expected, f"it goes on waiting{place}", cause, look_at, where=where or own_line_with(case, "await"))
+    too_long = False
     for message in run.child.messages():
-        if message.get("event") == "finished":
-            run.facts = run.case.call(message).returned
-            call = run.case.call(run.facts["call"])
-            run.case.story.receiver(f"run_client {call}")
-            if not call.raised_a("TimeoutError"):
-                run.case.fail(f"run_client raises TimeoutError: {why}", f"it {call}", look=look_at, where=call.place)
-            return
-        if message.get("ask"):
-            run.child.go_on()
+        match message.get("event"):
+            case "waits":
+                too_long = True
+            case "woken":
+                too_long = False
+            case "finished":
+                call = run.came_back(message)
+                if not call.raised_a("TimeoutError"):
+                    case.fail(f"run_client raises TimeoutError: {why}", f"it {call}", look=look_at, where=call.place)
+                if too_long:
+                    told = f"it is made to wait for more than {run.arguments['longest_wait']:.1f} s, and then {call}"
+                    case.fail(expected, told, OTHER_LIMIT, look_at, where=call.place)
+                return
     if run.child.timed_out:
-        run.case.fail(
-            f"run_client raises TimeoutError after about {SHORT} s: {why}",
-            f"it was still waiting after {IN_TIME:g} s, and was ended",
-            "this wait has no limit of its own, or does not use the argument `timeout`",
-            look_at,
-            where=run.case.lines_with("await"),
-        )
-    run.case.fail_silent(run.child)
+        told = f"it was still waiting after {run.child.job.patience:g} s, and was ended"
+        case.fail(expected, told, cause, look_at, where=own_line_with(case, "await"))
+    case.fail_silent(run.child)
+
+
+OTHER_LIMIT = "this wait, or the waits after it, have another limit than the argument `timeout`"
+
+
+def own_line_with(case: Case, *words: str) -> Place | None:
+    """The first line of the step's own section that holds one of `words`; of the whole file where it has none."""
+    marker = f"# %% {case.rule.partition('/')[0]}"
+    lines = case.program.lines
+    begin = max((row for row, line in enumerate(lines) if line.text.startswith(marker)), default=0)
+    section = replace(case, program=replace(case.program, lines=lines[begin:]))
+    return section.lines_with(*words) or case.lines_with(*words)
