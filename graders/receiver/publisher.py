@@ -15,9 +15,11 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from graders.engine.processes import Child
+from graders.engine.program import Place
 from graders.engine.rules import Call, Case
 from graders.engine.story import Story, show_bytes
 from graders.receiver import waiting
@@ -105,7 +107,7 @@ class Connection:
             f"it sent {show_bytes(got + newline)}",
             "" if newline else "the line has no LF",
             "what the program writes to the publisher, and when",
-            where=self.case.lines_with("RESUME" if line.startswith(b"RESUME") else "ACK", ".write("),
+            where=own_line_with(self.case, "RESUME" if line.startswith(b"RESUME") else "ACK", ".write("),
         )
 
     def answers(self, line: bytes) -> bool:
@@ -174,7 +176,7 @@ class Connection:
                 f"the receiver also sent {show_bytes(rest)}",
                 "the program goes on after the point at which the session must end",
                 "what happens after an error, and which line each ACK belongs to",
-                where=self.case.lines_with("ACK", ".write("),
+                where=own_line_with(self.case, "ACK", ".write("),
             )
 
     def received_now(self) -> bytes:
@@ -182,6 +184,10 @@ class Connection:
         while not self.ended and len(self.pending) < MOST_SEEN and select.select([self.sock], [], [], 0)[0]:
             self._receive()
         return self.pending
+
+    def widen(self) -> None:
+        """Have as much room for what comes as usual: through a narrow network it would come in drops, 200 ms apart."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_SEEN)
 
     def drain(self) -> bytes:
         """Everything up to the end of the connection. Call when the receiver's end is closed."""
@@ -266,6 +272,15 @@ def _gone(case: Case, child: Child, expected: str, news: News) -> NoReturn:
 
 
 BOTH_WAIT = "the program waits for the publisher, while the publisher waits for the program"
+
+
+def own_line_with(case: Case, *words: str) -> Place | None:
+    """The first line of the step's own section that holds one of `words`; of the whole file where it has none."""
+    marker = f"# %% {case.rule.partition('/')[0]}"
+    lines = case.program.lines
+    begin = max((row for row, line in enumerate(lines) if line.text.startswith(marker)), default=0)
+    section = replace(case, program=replace(case.program, lines=lines[begin:]))
+    return section.lines_with(*words) or case.lines_with(*words)
 
 
 def _unacknowledged(sock: socket.socket) -> int:

@@ -18,8 +18,8 @@ from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, make_events
 from graders.receiver.probes import MAIN
-from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port
-from graders.receiver.session import IN_TIME, ONE_WAIT, OTHER_LIMIT, SHORT, own_line_with
+from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port, own_line_with
+from graders.receiver.session import LONGER, ONE_WAIT, OTHER_LIMIT, Proven, with_short_timeout
 from graders.receiver.waiting import News
 
 STEP = Step("reconnect", public=("main",))
@@ -113,7 +113,7 @@ class Command:
 @STEP.rule(0.5)
 def command(case: Case) -> None:
     """`python client.py HOST PORT DB` runs one session, creates the store if need be, and ends with exit status 0."""
-    case.side_by_side(_two_sessions, _nothing_to_do, _timeout_is_used)
+    case.side_by_side(_two_sessions, _nothing_to_do, partial(with_short_timeout, part=_timeout_is_used))
 
 
 def _two_sessions(case: Case) -> None:
@@ -138,7 +138,7 @@ def _nothing_to_do(case: Case) -> None:
     """A session without an event is a clean one, and HOST is where the publisher is."""
     path = case.new_folder() / "new.db"
     with Publisher(case, host=OTHER_HOST) as publisher:
-        case.story.publisher(f"listens at {publisher.host}")
+        case.story.publisher(f"listens at {publisher.host}, which is the HOST that is given")
         with Command(case, publisher.port, path, host=publisher.host) as run:
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME -1\n")
@@ -146,25 +146,24 @@ def _nothing_to_do(case: Case) -> None:
             run.expect_success()
 
 
-def _timeout_is_used(case: Case) -> None:
+def _timeout_is_used(case: Case, timeout: float) -> None:
     """`--timeout S` bounds the waits: a silent publisher is left after about S seconds, not after the default of 5."""
-    options = ("--timeout", str(SHORT))
-    with Publisher(case) as publisher:
-        run = Command(case, publisher.port, new_store(case), *options, patience=IN_TIME, longest_wait=SHORT * ONE_WAIT)
-        with run:
-            publisher.accept(run.child).expect(b"RESUME -1\n")
-            case.story.publisher("sends nothing, and keeps the connection open")
-            expected = f"with --timeout {SHORT}, a silent publisher is left after about {SHORT} s"
-            where = own_line_with(case, "run_client(")
-            look = "the call of run_client in main"
-            news = waiting.wait(run.child)
-            if news is not News.OVER:
-                told = "it goes on waiting" if news is News.ASLEEP else f"it was still waiting after {IN_TIME:g} s"
-                case.fail(expected, told, "--timeout is not passed on to run_client", look, where=where)
-            run.ending()
-            if run.waits_too_long:
-                told = f"it is made to wait for more than {SHORT * ONE_WAIT:.1f} s"
-                case.fail(expected, told, OTHER_LIMIT, look, where=where)
+    options = ("--timeout", str(timeout))
+    longest = timeout * ONE_WAIT
+    with (
+        Publisher(case) as publisher,
+        Command(case, publisher.port, new_store(case), *options, longest_wait=longest) as run,
+    ):
+        publisher.accept(run.child).expect(b"RESUME -1\n")
+        case.story.publisher("sends nothing, and keeps the connection open")
+        expected = f"with --timeout {timeout:g}, a silent publisher is left after about {timeout:g} s"
+        where = own_line_with(case, "run_client(")
+        look = "the call of run_client in main"
+        if waiting.wait(run.child) is News.ASLEEP:
+            raise Proven(expected, "it goes on waiting", "--timeout is not passed on to run_client", look, where)
+        run.ending()
+        if run.waits_too_long:
+            raise Proven(expected, f"it is made to wait for more than {longest:.2g} s", OTHER_LIMIT, look, where)
 
 
 @STEP.rule(0.5)
@@ -198,7 +197,7 @@ def _fail_as(case: Case, kind: str, told: dict[str, str]) -> None:
             run = stack.enter_context(Command(case, port, path))
         else:
             publisher = stack.enter_context(Publisher(case))
-            options = ("--timeout", str(SHORT)) if kind == "timeout" else ()
+            options = ("--timeout", str(LONGER)) if kind == "timeout" else ()
             run = stack.enter_context(Command(case, publisher.port, path, *options, may_sleep=kind == "timeout"))
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME 0\n")
