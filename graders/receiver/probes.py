@@ -469,7 +469,8 @@ def _tell_where(session: Session) -> None:
     """On SIGUSR1, tell at which lines of the learner's file the process waits, the innermost last."""
 
     def tell(_: int, frame: FrameType | None) -> None:
-        stacks = [list(_callers(frame))[::-1], *_stacks_of_tasks()]
+        running = list(_callers(frame))[::-1]
+        stacks = [*_stacks_of_tasks(), running] if _loop_is_idle() else [running]
         own = ([where for where in stack if where[0] == session.client_path] for stack in stacks)
         frames = next((stack for stack in own if stack), [])
         session.tell("where", frames=[(line, function) for _, line, function in frames])
@@ -483,13 +484,17 @@ def _callers(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
         frame = frame.f_back
 
 
+def _loop_is_idle() -> bool:
+    """Whether an event loop waits, with each of its tasks at an await."""
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:  # no loop runs
+        return False
+
+
 def _stacks_of_tasks() -> Iterator[list[tuple[str, int, str]]]:
     """What each task of the running loop awaits, from the outside in."""
-    try:
-        tasks = asyncio.all_tasks()
-    except RuntimeError:  # no loop runs
-        return
-    for task in tasks:
+    for task in asyncio.all_tasks():
         stack: list[tuple[str, int, str]] = []
         waiting: Any = task.get_coro()
         while waiting is not None:  # a coroutine, or a generator that serves as one

@@ -65,19 +65,19 @@ class Command:
     def __exit__(self, *_: object) -> None:
         self.child.__exit__()
 
-    def ending(self) -> Ending:
+    def ending(
+        self,
+        expected: str = "the process comes to its end",
+        cause: str = "it waits for what will not come any more",
+        look_at: str = "how the session ends, and what is still waited for then",
+    ) -> Ending:
         """Wait for the end. A process that does not end breaks the rule."""
         if self.may_sleep:
             self.child.finishes_within(self.child.job.patience)
         elif waiting.wait(self.child) is News.ASLEEP:
             where = waiting.where_it_sleeps(self.case, self.child)
-            self.case.fail(
-                "the process comes to its end",
-                f"it sleeps for good{f', at {where}' if where else ''}",
-                "it waits for what will not come any more",
-                "how the session ends, and what is still waited for then",
-                where=where,
-            )
+            told = f"it sleeps for good{f', at {where}' if where else ''}"
+            self.case.fail(expected, told, cause, look_at, where=where)
         for message in self.child.messages():
             match message.get("event"):
                 case "unwound":
@@ -90,7 +90,7 @@ class Command:
                     self.waits_too_long = False
         ending = self.child.ending()
         if self.child.timed_out:
-            self.case.fail_silent(self.child, "the process comes to its end")
+            self.case.fail_silent(self.child, expected)
         self.case.story.receiver(f"the process ends: {ending}")
         return ending
 
@@ -273,16 +273,13 @@ def _exits_before(case: Case, seq: int, have: int) -> None:
 
 
 def _expect_cut(case: Case, run: Command, seq: int) -> None:
-    ending = run.ending()
+    expected = f"--exit-before-ack {seq} ends the process with status 17"
+    cause = "0 is taken for `no number given`" if seq == 0 else ""
+    look_at = "how the option is compared with seq: a number with a number, and 0 is false, but it is not None"
+    ending = run.ending(expected, cause, look_at)
     where = own_line_with(case, "_exit", "exit_before_ack", "before_ack")
     if ending != Ending(17):
-        case.fail(
-            f"--exit-before-ack {seq} ends the process with status 17",
-            f"{ending}",
-            "0 is taken for `no number given`" if seq == 0 else "",
-            "how the option is compared with seq: 0 is false, but it is not None",
-            where=where,
-        )
+        case.fail(expected, f"{ending}", cause, look_at, where=where)
     if run.unwound is not None:
         case.fail(
             "the process ends at once, as when the power goes out: os._exit",
@@ -307,8 +304,10 @@ def two_processes(case: Case) -> None:
             peer.send(line_of(events[0]))
             peer.expect(b"ACK 0\n")
             peer.send(line_of(events[1]))
-            if first.ending() != Ending(17):
-                case.fail("the first process ends with status 17 before ACK 1", str(first.child.ending()))
+            expected = "the first process ends with status 17 before ACK 1"
+            ending = first.ending(expected, "--exit-before-ack 1 does not end it", "what is compared with seq, and how")
+            if ending != Ending(17):
+                case.fail(expected, str(ending))
             peer.expect_nothing_more("ACK 1 is never written by the first process")
         expect_books(case, path, books_after(events[:2]), "between the two processes")
         with Command(case, publisher.port, path, real=True) as second:
