@@ -109,6 +109,7 @@ class Session:
         look_at = "how the end of the stream is recognised"
         call = self.outcome(expected=expected, look_at=look_at)
         if call.raised is not None or call.returned != last:
+            look_at = look_at if call.raised else "what run_client returns: the cursor that the store holds by then"
             self.case.fail(expected, f"it {call}", look=look_at, where=call.place)
 
     def expect_raise(self, error: str, why: str, cause: str = "", look_at: str = "") -> Call:
