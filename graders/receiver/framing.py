@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from graders.engine.rules import Call, Case, Step
 from graders.engine.story import show_bytes
@@ -12,6 +12,7 @@ from graders.receiver.probes import PARSE, PARSED_EQUALS, RELATED
 STEP = Step("framing", public=("ProtocolError", "parse_line"))
 
 LONGEST = 64  # bytes, LF included
+OTHER_WHITE_SPACE = b"\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"  # what `\s`, split() and isspace() take, in bytes or as text
 EXCEPTIONS = ("ProtocolError", "Conflict", "Gap", "ResyncRequired")
 
 
@@ -89,7 +90,8 @@ def spacing(case: Case) -> None:
             b"EVENT\t0 7\n": "a tab",
             b"EVENT 0\t7\n": "a tab",
             b"EVENT 0 7\t\n": "a tab at the end",
-            b"EVENT\x0b0\x0c7\n": "other white space",
+            **{b"EVENT%c0 7\n" % byte: "other white space" for byte in OTHER_WHITE_SPACE},
+            **{b"EVENT 0%c7\n" % byte: "other white space" for byte in OTHER_WHITE_SPACE},
             b"EVENT 0\xc2\xa07\n": "a no-break space",
             b"EVENT0 7\n": "a missing space",
             b"EVENT 07\n": "a missing part",
@@ -116,6 +118,8 @@ def line_end(case: Case) -> None:
             b"\nEVENT 0 7\n": "an LF in front",
             b"EVENT 0 7\nEVENT 1 7\n": "two messages",
             b"EVENT 0 7\n\r": "something behind the LF",
+            b"EVENT 0 7\n ": "something behind the LF",
+            b"EVENT 0 7\n\x00": "a NUL byte behind the LF",
             b"EVENT 0\n7\n": "an LF in the middle",
             b"\n": "an empty line",
             b"\r\n": "an empty line with CRLF",
@@ -129,13 +133,23 @@ def line_end(case: Case) -> None:
 @STEP.rule(0.25)
 def length(case: Case) -> None:
     """A line of 64 bytes, LF included, is taken; one of 65 is refused."""
-    seq = 10 ** (LONGEST - len(b"EVENT  7\n") - 1) + case.random.randrange(1000)
-    line = b"EVENT %d 7\n" % seq
-    assert len(line) == LONGEST
-    expect_values(case, {line: (seq, 7)})
-    longer = {b"EVENT %d 7\n" % (seq * 10): "65 bytes", b"EVENT %d -7\n" % (seq * 10): "66 bytes"}
-    much_longer = {b"EVENT %d 7\n" % 10**200: "209 bytes"}
-    expect_refusals(case, longer | much_longer, "the length is not checked, or off by one", "the check of 64 bytes")
+    deltas = (7, -7, 0, 1000, -1000)
+    short = {b"EVENT 3 %d\n" % delta: (3, delta) for delta in deltas}
+    calls = zip(short.items(), parse(case, list(short)), strict=True)
+    taken = [pair[1] for (line, pair), call in calls if is_read_as(case, line, pair, call)]  # else it is not the length
+    longest = dict(pair for delta in taken for pair in lines_of_length(case, LONGEST, delta))
+    expect_values(case, longest, "the limit is off by one, or counts what is no byte", "the check of 64 bytes")
+    longer = {line: "65 bytes" for delta in deltas for line, _ in lines_of_length(case, LONGEST + 1, delta)}
+    longer |= {line: f"{size} bytes" for size in (66, 128, 209) for line, _ in lines_of_length(case, size, 7)}
+    expect_refusals(case, longer, "the length is not checked, or off by one", "the check of 64 bytes")
+
+
+def lines_of_length(case: Case, size: int, delta: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    """For every first digit a line of the grammar, but for its length of `size` bytes, and what it says."""
+    digits = size - len(b"EVENT  %d\n" % delta)
+    for first in range(1, 10):
+        seq = first * 10 ** (digits - 1) + case.random.randrange(1000)
+        yield b"EVENT %d %d\n" % (seq, delta), (seq, delta)
 
 
 @STEP.rule(0.25)
@@ -158,6 +172,8 @@ def keyword(case: Case) -> None:
             b"\xff\xfe\x00\x01\n": "bytes that are no text",
             b"\xef\xbb\xbfEVENT 0 7\n": "a byte order mark",
             b"EVENT 0 7 # comment\n": "a comment",
+            b"EVENT 0 7 #a\n": "a comment",
+            b"EVENT 0 7 a\n": "a word behind",
         },
         "only a part of the line is compared",
         "the check of the whole line, from its first byte to its last",
@@ -185,17 +201,22 @@ def parse(case: Case, lines: Sequence[bytes]) -> list[Call]:
     return [case.call(report) for report in case.run(PARSE, {"lines": list(lines)})]
 
 
-def expect_values(case: Case, table: Mapping[bytes, tuple[int, int]]) -> None:
+def expect_values(
+    case: Case,
+    table: Mapping[bytes, tuple[int, int]],
+    refused: str = "the grammar in the program is narrower than the contract's",
+    look: str = "how seq and delta are read",
+) -> None:
+    """Each line of `table` gives its pair; `refused` is the likely cause where it raises."""
     for (line, pair), call in zip(table.items(), parse(case, list(table)), strict=True):
-        if call.raised is not None or not (call.returned == pair or compares_equal(case, line, pair, call)):
+        if not is_read_as(case, line, pair, call):
             case.story.receiver(f"parse_line({line!r}) {call}")
-            case.fail(
-                f"parse_line({line!r}) returns {pair}",
-                f"it {call}",
-                "the grammar in the program is narrower than the contract's" if call.raised else "",
-                "how seq and delta are read",
-                where=call.place,
-            )
+            cause = refused if call.raised else ""
+            case.fail(f"parse_line({line!r}) returns {pair}", f"it {call}", cause, look, where=call.place)
+
+
+def is_read_as(case: Case, line: bytes, pair: tuple[int, int], call: Call) -> bool:
+    return call.raised is None and (call.returned == pair or compares_equal(case, line, pair, call))
 
 
 def compares_equal(case: Case, line: bytes, pair: tuple[int, int], call: Call) -> bool:
