@@ -123,6 +123,20 @@ def make_events(case: Case, count: int, start: int = 0) -> list[tuple[int, int]]
     return [(start + index, size * case.random.choice((1, -1))) for index, size in enumerate(magnitudes)]
 
 
+BORDERS = (0, 1, -1, 1000, -1000)
+
+
+def mixed_events(case: Case, count: int, start: int = 0) -> list[tuple[int, int]]:
+    """Consecutive events with deltas of every kind: all of BORDERS among any few, and a sum that moves away from 0."""
+    sign = case.random.choice((1, -1))
+    deltas: list[int] = []
+    while len(deltas) < count:
+        block = [*BORDERS, *(sign * case.random.randint(2, 999) for _ in range(3))]
+        case.random.shuffle(block)
+        deltas += block
+    return list(enumerate(deltas[:count], start))
+
+
 @contextlib.contextmanager
 def connection(path: Path, timeout: float = 2.0):  # type: ignore[no-untyped-def]
     """A writing connection of the judge's own, for playing the second process."""

@@ -209,11 +209,18 @@ class _Hook:
 
 
 def replays(session: Session, client: ModuleType, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`replay` once for each of `calls`, with the log as it is afterwards."""
+    """`replay` once for each of `calls`, with the log as it is afterwards.
+
+    Where a call says `spoil`, the list that came back is emptied before the next call, unless it is the log itself.
+    """
     reports = []
     for call in calls:
         log = call["log"]
         outcome = session.attempt(client.replay, log, call["cursor"], call["limit"])
+        returned = outcome.get("returned")
+        if call["spoil"] and isinstance(returned, list) and returned is not log:
+            outcome["returned"] = list(returned)
+            returned.clear()
         reports.append({"call": outcome, "log": log})
     return reports
 
