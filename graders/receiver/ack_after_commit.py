@@ -10,41 +10,61 @@ from typing import Any
 from graders.engine.explore import World, explore
 from graders.engine.processes import Child, Job
 from graders.engine.rules import Call, Case, Step
-from graders.receiver.applying import SHORT_WAIT, crash_books, new_store, tell_calls
-from graders.receiver.ledger import books_after, connection, expect_books, make_events
+from graders.receiver.applying import SHORT_WAIT, crash_books, new_chapter, new_store, tell_calls
+from graders.receiver.ledger import (
+    LONG,
+    another_delta,
+    books_after,
+    connection,
+    expect_books,
+    make_events,
+    mixed_events,
+)
 from graders.receiver.probes import CONSUME
 
 STEP = Step("ack_after_commit", public=("consume_line",))
 
 Report = Mapping[str, Any]
+ACK_WORDS = ("ACK ", "'ACK", '"ACK')  # ROLLBACK is none of them
 
 
 @STEP.rule(0.5)
 def ack(case: Case) -> None:
     """A line that was processed gives exactly `ACK <seq>` and an LF, and its event is committed by then."""
-    events = make_events(case, 12)
-    path = new_store(case)
+    events = mixed_events(case, 12)
+    path, another = new_store(case), case.new_folder() / "another.db"
+    lines = [line_of(event) for event in events]
 
     def called(number: int, report: Report) -> None:
-        expect_ack(case, lines[number], report, number)
-        expect_books(case, path, books_after(events[: number + 1]), f"once the ACK of {number} exists")
+        again, seq = divmod(number, len(lines))
+        if number == len(lines):
+            new_chapter(
+                case, "the same process, which has consumed the same lines, opens another store, which is not there yet"
+            )
+        expect_ack(case, lines[seq], report, seq)
+        cause = "what one store has been told is taken for what the other one holds" if again else ""
+        found_in = another if again else path
+        expect_books(case, found_in, books_after(events[: seq + 1]), f"once the ACK of {seq} exists", cause)
 
-    lines = [line_of(event) for event in events]
-    consume(case, path, lines, called)
+    consume(case, path, lines, called, then=another)
 
 
 @STEP.rule(0.5)
 def duplicate(case: Case) -> None:
     """A duplicate gets the same ACK again, so that the publisher can stop resending, and adds nothing."""
-    events = make_events(case, 3)
-    path = new_store(case, events)
-    again = [events[2], events[0], events[1], events[2]]
+    known = LONG
+    events = mixed_events(case, known + 1)
+    path = new_store(case, events[:known])
+    order = [known - 1, 0, 9, 10, 999, 1000, *case.random.sample(range(known), 4), known, known, 0]
 
     def called(number: int, report: Report) -> None:
-        expect_ack(case, lines[number], report, again[number][0])
-        expect_books(case, path, books_after(events), "after the duplicate", "the duplicate was counted again")
+        expect_ack(case, lines[number], report, order[number])
+        have = known + (number >= order.index(known))
+        cause = "" if number == order.index(known) else "the duplicate was counted again"
+        expect_books(case, path, books_after(events[:have]), f"after event {order[number]}", cause)
+        new_chapter(case, f"starts as {books_after(events[:have])}")
 
-    lines = [line_of(event) for event in again]
+    lines = [line_of(events[seq]) for seq in order]
     consume(case, path, lines, called)
 
 
@@ -53,14 +73,20 @@ def errors(case: Case) -> None:
     """`ProtocolError`, `Conflict`, `Gap` and SQLite's errors reach the caller: there is no ACK for what is not
     stored.
     """
-    events = make_events(case, 3)
-    path = new_store(case, events[:2])
+    events = mixed_events(case, 12)
+    path = new_store(case, events)
+    changed = [(seq, 0 if delta else 7) for seq, delta in events]
+    changed += [(seq, another_delta(delta)) for seq, delta in events]
     wrong = [
-        (b"EVENT 2 7\r\n", "ProtocolError"),
-        (b"EVENT 02 7\n", "ProtocolError"),
-        (b"EVENT 1 %d\n" % (events[1][1] + 1), "Conflict"),
-        (b"EVENT 4 7\n", "Gap"),
+        (b"EVENT 12 7\r\n", "ProtocolError"),
+        (b"EVENT 012 7\n", "ProtocolError"),
+        (b"EVENT 12 1001\n", "ProtocolError"),
+        (b"EVENT %d 7\n" % 10**56, "ProtocolError"),
+        *((line_of(event), "Conflict") for event in changed),
+        (b"EVENT 13 7\n", "Gap"),
+        (b"EVENT 13 0\n", "Gap"),
         (b"EVENT %d 7\n" % 2**63, "Gap"),
+        (b"EVENT %d 7\n" % 10**40, "Gap"),
     ]
 
     def called(number: int, report: Report) -> None:
@@ -74,13 +100,16 @@ def errors(case: Case) -> None:
                 where=outcome.place,
             )
         expect_closed(case, report)
-        expect_books(case, path, books_after(events[:2]), f"after {wrong[number][1]}")
+        expect_books(case, path, books_after(events), f"after {wrong[number][1]}")
+        new_chapter(case, f"starts as {books_after(events)}")
 
     consume(case, path, [line for line, _ in wrong], called)
     _while_locked(case, events[0])
+    _while_refused(case, events[0])
 
 
 def _while_locked(case: Case, event: tuple[int, int]) -> None:
+    new_chapter(case)
     path = new_store(case)
     with connection(path) as writer:
 
@@ -89,19 +118,47 @@ def _while_locked(case: Case, event: tuple[int, int]) -> None:
             case.story.store("another writer holds the lock, longer than SQLite waits")
 
         def called(number: int, report: Report) -> None:
-            outcome = told(case, line_of(event), report)
-            if not outcome.raised_a("sqlite3.Error"):
-                case.fail(
-                    "SQLite's error (database is locked) reaches the caller, and there is no ACK",
-                    f"consume_line {outcome}",
-                    "the error is caught on the way, or the ACK is made in spite of it",
-                    "try and finally in consume_line and apply_event",
-                    where=outcome.place or case.lines_with("ACK"),
-                )
+            expect_sqlite_error(case, event, report, "database is locked")
             writer.execute("ROLLBACK")
             expect_books(case, path, books_after([]), "after the lock is gone")
 
-        consume(case, path, [line_of(event)], called, calling, before=[SHORT_WAIT])
+        consume(case, path, [line_of(event)], called, calling, before={"0": [SHORT_WAIT]})
+
+
+def _while_refused(case: Case, event: tuple[int, int]) -> None:
+    """SQLite will not write, for one reason and then for another; after that it does."""
+    new_chapter(case)
+    path = new_store(case)
+    refused = "CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.ledger BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    before = {
+        "0": ["PRAGMA query_only=ON"],
+        "1": ["PRAGMA query_only=OFF", refused],
+        "2": ["DROP TRIGGER temp.refuse"],
+    }
+    reasons = ("the database can only be read", "a constraint of the table is broken")
+
+    def called(number: int, report: Report) -> None:
+        if number < len(reasons):
+            case.story.store(f"SQLite refuses to write: {reasons[number]}")
+            expect_sqlite_error(case, event, report, reasons[number])
+            expect_books(case, path, books_after([]), "after SQLite's error")
+        else:
+            told(case, line_of(event), report)
+            expect_books(case, path, books_after([event]), "once SQLite writes again")
+
+    consume(case, path, [line_of(event)] * 3, called, before=before)
+
+
+def expect_sqlite_error(case: Case, event: tuple[int, int], report: Report, reason: str) -> None:
+    outcome = told(case, line_of(event), report)
+    if not outcome.raised_a("sqlite3.Error"):
+        case.fail(
+            f"SQLite's error ({reason}) reaches the caller, and there is no ACK",
+            f"consume_line {outcome}",
+            "the error is caught on the way, or the ACK is made in spite of it",
+            "try and finally in consume_line and apply_event",
+            where=outcome.place or case.lines_with(*ACK_WORDS),
+        )
 
 
 @STEP.rule(0.5)
@@ -180,10 +237,12 @@ def consume(
     lines: Sequence[bytes],
     called: Callable[[int, Report], None],
     calling: Callable[[Child], None] | None = None,
-    before: Sequence[str] = (),
+    before: Mapping[str, Sequence[str]] | None = None,
+    then: Path | None = None,
 ) -> None:
-    """Let a child consume `lines`; `called` judges each while the child waits."""
-    with case.start(CONSUME, {"path": str(path), "lines": list(lines), "before": list(before)}) as child:
+    """Let a child consume `lines`; `called` judges each while the child waits. `before`, `then`: see the probe."""
+    arguments = {"path": str(path), "lines": list(lines), "before": before, "then": then and str(then)}
+    with case.start(CONSUME, arguments) as child:
 
         def answer(message: dict[str, Any]) -> None:
             if message.get("event") == "calling" and calling is not None:
@@ -201,7 +260,7 @@ def expect_ack(case: Case, line: bytes, report: Report, seq: int) -> None:
             f"consume_line(con, {line!r}) returns {b'ACK %d' % seq + bytes([10])!r}",
             f"it {outcome}",
             look="the bytes that consume_line builds: ACK, one space, seq, one LF",
-            where=outcome.place or case.lines_with("ACK"),
+            where=outcome.place or case.lines_with(*ACK_WORDS),
         )
     expect_closed(case, report)
 

@@ -14,6 +14,7 @@ from graders.engine.explore import World
 from graders.engine.processes import Child, JudgeBroke, is_asleep
 from graders.engine.rules import Call, Case
 from graders.engine.store import Unreadable
+from graders.engine.story import Story
 from graders.receiver.ledger import Books, books_after, found_after_crash, make_store
 from graders.receiver.probes import APPLY
 
@@ -34,6 +35,13 @@ def new_store(case: Case, events: Sequence[tuple[int, int]] = (), *, wal: bool =
     make_store(path, events, wal=wal)
     case.story.store(f"starts as {books_after(events)}" + (", in WAL mode" if wal else ""))
     return path
+
+
+def new_chapter(case: Case, *found: str) -> None:
+    """What was told so far went well and is not needed for what comes: the story begins anew, with what is `found`."""
+    case.story = Story()
+    for text in found:
+        case.story.store(text)
 
 
 class Applying:
@@ -86,11 +94,19 @@ class Applying:
                 where=outcome.place,
             )
 
-    def expect_raise(self, number: int, report: Message, error: str, why: str, cause: str = "") -> None:
+    def expect_raise(
+        self,
+        number: int,
+        report: Message,
+        error: str,
+        why: str,
+        cause: str = "",
+        look_at: str = "how seq is compared with last",
+    ) -> None:
         call, outcome = self.calls[number], self.told(number, report)
         if not outcome.raised_a(error):
             told = f"apply_event(con, {call['seq']}, {call['delta']}) raises {error}: {why}"
-            self.case.fail(told, f"it {outcome}", cause, "how seq is compared with last", where=outcome.place)
+            self.case.fail(told, f"it {outcome}", cause, look_at, where=outcome.place)
 
     def expect_closed(self, number: int, report: Message, cause: str = "") -> None:
         if report["in_transaction"]:
@@ -104,12 +120,16 @@ class Applying:
 
 
 class SecondWriter:
-    """Another process's writer, played by the judge: it holds the lock, and applies its event while the child waits."""
+    """Another process's writer, played by the judge: it holds the lock, and applies its event while the child waits.
 
-    def __init__(self, case: Case, path: Path, event: tuple[int, int]) -> None:
+    `events` are all that the store has when it is done; the last one is its own.
+    """
+
+    def __init__(self, case: Case, path: Path, events: Sequence[tuple[int, int]]) -> None:
         self.case = case
         self.path = path
-        self.event = event
+        self.event = events[-1]
+        self.after = books_after(events)
         self.committing = threading.Event()
         self.over = threading.Event()
         self.thread: threading.Thread | None = None
@@ -138,7 +158,7 @@ class SecondWriter:
         if self.over.wait(LOCK_HELD):
             return
         self.con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", self.event)
-        self.con.execute("UPDATE checkpoint SET last = ?, total = ? WHERE id = 1", self.event)  # the first event
+        self.con.execute("UPDATE checkpoint SET last = ?, total = ? WHERE id = 1", (self.after.last, self.after.total))
         self.case.story.store(f"after a second the second writer applies event {self.event[0]} and commits")
         self.committing.set()
         with contextlib.suppress(sqlite3.OperationalError):  # a reader that will not let go: the child is told too

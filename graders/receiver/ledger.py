@@ -34,6 +34,14 @@ class Books:
         more = f", … ({len(self.ledger)} rows)" if len(self.ledger) > 12 else ""
         return f"last={self.last} total={self.total} ledger={{{shown}{more}}}"
 
+    def told_against(self, expected: Books) -> str:
+        """As str(self), with the first event that differs where the beginning of the ledger does not show it."""
+        if str(self) != str(expected):
+            return str(self)
+        mine, wanted = dict(self.ledger), dict(expected.ledger)
+        seq = min(seq for seq, _ in {*self.ledger} ^ {*expected.ledger})
+        return f"{self}, and in it event {seq} is {mine.get(seq, 'missing')}, not {wanted.get(seq, 'missing')}"
+
     def trouble(self) -> str:
         """What does not fit together, or the empty string."""
         seqs = [seq for seq, _ in self.ledger]
@@ -100,7 +108,7 @@ def expect_books(case: Case, path: Path, expected: Books, when: str, cause: str 
     """The store, read from outside, must say exactly this."""
     books = look(case, path, when)
     if books != expected:
-        case.fail(f"{when}: {expected}", f"{books}", cause or books.trouble(), look_at)
+        case.fail(f"{when}: {expected}", books.told_against(expected), cause or books.trouble(), look_at)
 
 
 def make_store(path: Path, events: Events = (), *, wal: bool = False, shape: Sequence[str] = PLAIN_SHAPE) -> None:
@@ -123,6 +131,7 @@ def make_events(case: Case, count: int, start: int = 0) -> list[tuple[int, int]]
     return [(start + index, size * case.random.choice((1, -1))) for index, size in enumerate(magnitudes)]
 
 
+LONG = 1200  # events of a receiver that has been at work for long: more than any log or batch would keep
 BORDERS = (0, 1, -1, 1000, -1000)
 
 
@@ -135,6 +144,11 @@ def mixed_events(case: Case, count: int, start: int = 0) -> list[tuple[int, int]
         case.random.shuffle(block)
         deltas += block
     return list(enumerate(deltas[:count], start))
+
+
+def another_delta(delta: int) -> int:
+    """Another delta that the contract allows."""
+    return (delta + 1500) % 2001 - 1000
 
 
 @contextlib.contextmanager

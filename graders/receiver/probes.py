@@ -51,6 +51,7 @@ FAULTS: Mapping[str, type[BaseException]] = {
     "SystemExit": SystemExit,
     "CancelledError": asyncio.CancelledError,
     "GeneratorExit": GeneratorExit,
+    "OperationalError": sqlite3.OperationalError,
     "Injected": Injected,
     "Anything": Anything,
 }
@@ -79,8 +80,12 @@ def related_exceptions(session: Session, client: ModuleType, names: Sequence[str
 # --- store ----------------------------------------------------------------------------------------------------------
 
 
-def open_once(session: Session, client: ModuleType, path: str) -> dict[str, Any]:
-    """`open_store`, what the connection is like, and which descriptors of the file stay open when it fails."""
+def open_once(session: Session, client: ModuleType, path: str, traced: bool = False) -> dict[str, Any]:
+    """`open_store`, what the connection is like, and which descriptors of the file stay open when it fails.
+
+    `traced`: also the statements that it has run on the file.
+    """
+    statements = _trace_statements(client, path) if traced else []
     con: Any = None
     try:
         con = client.open_store(path)
@@ -95,9 +100,27 @@ def open_once(session: Session, client: ModuleType, path: str) -> dict[str, Any]
             "in_transaction": con.in_transaction,
         }
         session.ask("opened", **facts)
+        facts["statements"] = list(statements)
         facts["journal_mode"] = session.attempt(lambda: first_row(con, "PRAGMA journal_mode")[0])
         con.close()
     return facts
+
+
+def _trace_statements(client: ModuleType, path: str) -> list[str]:
+    """From now on, the statements that connections to the file at `path` begin; the list grows."""
+    connect = sqlite3.connect
+    statements: list[str] = []
+
+    def traced(database: Any, *arguments: Any, **named: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(database, *arguments, **named)
+        if os.path.basename(path) in os.fsdecode(database):
+            connection.set_trace_callback(statements.append)
+        return connection
+
+    sqlite3.connect = traced  # type: ignore[assignment]
+    for name in [name for name, value in vars(client).items() if value is connect]:
+        setattr(client, name, traced)
+    return statements
 
 
 def open_and_touch(session: Session, client: ModuleType, path: str) -> dict[str, Any]:
@@ -229,18 +252,29 @@ def replays(session: Session, client: ModuleType, calls: Sequence[Mapping[str, A
 
 
 def consume_lines(
-    session: Session, client: ModuleType, path: str, lines: Sequence[bytes], before: Sequence[str] = ()
+    session: Session,
+    client: ModuleType,
+    path: str,
+    lines: Sequence[bytes],
+    before: Mapping[str, Sequence[str]] | None = None,
+    then: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Open the store, then `consume_line` once for each line; `called` is asked after each."""
-    con = client.open_store(path)
-    for statement in before:
-        con.execute(statement).fetchall()
-    reports = []
-    for number, line in enumerate(lines):
-        session.ask("calling", number=number)
-        report = {"call": session.attempt(client.consume_line, con, line), "in_transaction": con.in_transaction}
-        reports.append(report)
-        session.ask("called", number=number, **report)
+    """Open the store, then `consume_line` once for each line; `called` is asked after each.
+
+    `before` has statements to run on the connection before the line of that number. Where `then` names another store,
+    the same process opens that one afterwards, and consumes the lines once more; their numbers go on.
+    """
+    reports: list[dict[str, Any]] = []
+    for store in (path,) if then is None else (path, then):
+        con = client.open_store(store)
+        for line in lines:
+            number = len(reports)
+            for statement in (before or {}).get(str(number), ()):
+                con.execute(statement).fetchall()
+            session.ask("calling", number=number)
+            report = {"call": session.attempt(client.consume_line, con, line), "in_transaction": con.in_transaction}
+            reports.append(report)
+            session.ask("called", number=number, **report)
     return reports
 
 
