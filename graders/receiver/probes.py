@@ -113,7 +113,7 @@ def _trace_statements(client: ModuleType, path: str) -> list[str]:
 
     def traced(database: Any, *arguments: Any, **named: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(database, *arguments, **named)
-        if os.path.basename(path) in os.fsdecode(database):
+        if os.fsdecode(database).partition("?")[0].endswith(os.path.basename(path)):  # a name, or a URI
             connection.set_trace_callback(statements.append)
         return connection
 

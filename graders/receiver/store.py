@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,23 @@ from typing import Any
 from graders.engine import store
 from graders.engine.explore import World, explore
 from graders.engine.processes import Job
+from graders.engine.program import Place
 from graders.engine.rules import Call, Case, Step
 from graders.engine.store import Unreadable
+from graders.receiver.applying import new_chapter
 from graders.receiver.interleave import interleave_openers
 from graders.receiver.ledger import (
     EMPTY,
+    LONG,
     PLAIN_SHAPE,
     TABLES,
+    books_after,
     books_of,
     connection,
     look,
     make_events,
     make_store,
+    mixed_events,
 )
 from graders.receiver.probes import OPEN
 
@@ -46,6 +52,26 @@ def schema(case: Case) -> None:
         case.fail("the new file can be read", str(error), where=case.lines_with("connect("))
     expect_key(case, contents.tables["ledger"].key, contents.tables["ledger"].columns)
     contents.table("checkpoint").select("id")
+    _expect_plain_path(case)
+
+
+def _expect_plain_path(case: Case) -> None:
+    """The path is a file's name, whatever signs stand in it."""
+    path = case.new_folder() / AWKWARD_NAME
+    new_chapter(case, f"the path is that of a file that is not there yet, {AWKWARD_NAME!r}")
+    opened(case, path)
+    if not path.is_file():
+        found = sorted(other.name for other in path.parent.iterdir() if other.name != case.program.name)
+        case.fail(
+            f"open_store makes the file {AWKWARD_NAME!r}",
+            f"in its folder there is {', '.join(map(repr, found)) or 'no file'} instead",
+            "a path put into a `file:` URI as it is: there `#`, `?` and `%` mean something else",
+            "what sqlite3.connect is given; pathlib's as_uri() quotes what has to be quoted",
+            where=case.lines_with("connect("),
+        )
+
+
+AWKWARD_NAME = "stock #1 (50%41) ready?.db"
 
 
 def expect_key(case: Case, key: tuple[str, ...], columns: dict[str, int]) -> None:
@@ -92,30 +118,20 @@ def connection_mode(case: Case) -> None:
 @STEP.rule(0.5)
 def keeps_rows(case: Case) -> None:
     """Opening an existing store changes none of its rows, whoever made it, and however long its ledger is."""
-    own = case.folder / "own.db"
-    opened(case, own)
-    progress = make_events(case, 1)
-    look(case, own, "after the first open_store")
-    with connection(own) as con:
-        try:
-            con.execute("UPDATE checkpoint SET last = 0, total = ? WHERE id = 1", (progress[0][1],))
-            with contextlib.suppress(sqlite3.IntegrityError):  # the learner's own columns may want more than we know
-                con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", progress[0])
-        except sqlite3.Error as error:
-            case.fail("another connection can write to the store after open_store", str(error))
-    stores: list[tuple[Path, str]] = [(own, "the store that this program made")]
+    stores = [(_own_store(case), "the store that this program made")]
     strict = tuple(statement.replace("INTEGER)", "INTEGER NOT NULL)") for statement in PLAIN_SHAPE)
     untyped = (
         "CREATE TABLE checkpoint (id INTEGER PRIMARY KEY, last, total)",
         "CREATE TABLE ledger (seq PRIMARY KEY, delta)",
     )
-    for number, (shape, wal) in enumerate(
-        [(PLAIN_SHAPE, False), (PLAIN_SHAPE, True), (strict, False), (untyped, False)]
-    ):
+    shapes = [(PLAIN_SHAPE, False), (PLAIN_SHAPE, True), (strict, False), (untyped, False)]
+    lengths = case.random.sample((1, 5, 200, LONGEST_LEDGER), len(shapes))
+    for number, ((shape, wal), length) in enumerate(zip(shapes, lengths, strict=True)):
         path = case.folder / f"other{number}.db"
-        make_store(path, make_events(case, case.random.choice((1, 5, 200))), wal=wal, shape=shape)
+        make_store(path, mixed_events(case, length), wal=wal, shape=shape)
         stores.append((path, "a store that another program made" + (" in WAL mode" if wal else "")))
     for path, told in stores:
+        new_chapter(case)
         before = look(case, path, "before open_store")
         for _ in ("once", "twice"):
             case.story.store(f"it is {told}")
@@ -123,12 +139,88 @@ def keeps_rows(case: Case) -> None:
             after = look(case, path, "after open_store")
             if after != before:
                 case.fail(
-                    f"opening {told} leaves {before}",
-                    f"afterwards it is {after}",
-                    "the first row is written again at every start, or old rows are cleared away",
-                    "the statements in open_store that write rows",
-                    where=case.lines_with("INSERT", "REPLACE", "UPDATE", "DELETE"),
+                    f"opening {told} leaves {before}", f"afterwards it is {after}", *ROWS_WRITTEN, where=writes(case)
                 )
+    _keeps_what_is_strange(case)
+
+
+LONGEST_LEDGER = 10_500
+ROWS_WRITTEN = (
+    "the first row is written again at every start, or old rows are cleared away",
+    "the statements in open_store that write rows",
+)
+
+
+def writes(case: Case) -> Place | None:
+    """Where the program writes rows."""
+    return case.lines_with("DROP", "DELETE", "UPDATE", "REPLACE") or case.lines_with("INSERT")
+
+
+def _own_store(case: Case) -> Path:
+    """A store that the program has made, and to which another connection has added a long history."""
+    path = case.folder / "own.db"
+    opened(case, path)
+    look(case, path, "after the first open_store")
+    events = mixed_events(case, LONG)
+    with connection(path) as con:
+        try:
+            con.execute("BEGIN")
+            for seq, delta in events:
+                con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", (seq, delta))
+                con.execute("UPDATE checkpoint SET last = ? WHERE id = 1", (seq,))
+            con.execute("UPDATE checkpoint SET total = ? WHERE id = 1", (books_after(events).total,))
+            con.execute("COMMIT")
+        except sqlite3.IntegrityError:  # the learner's own columns and constraints may want more than we know
+            if con.in_transaction:
+                con.execute("ROLLBACK")
+            con.execute("UPDATE checkpoint SET last = 0, total = 7 WHERE id = 1")
+            return path
+        except sqlite3.Error as error:
+            case.fail("another connection can write to the store after open_store", str(error))
+    case.story.store(f"another connection adds the events 0..{LONG - 1}")
+    found = look(case, path, "after that")
+    if found.ledger != tuple(events):
+        case.fail(
+            f"the ledger keeps all {LONG} rows that were added to it",
+            f"it has {len(found.ledger)}",
+            "something in the file itself clears old rows away: a trigger that open_store has made",
+            "CREATE TRIGGER, and DELETE in it",
+            where=case.lines_with("DELETE", "TRIGGER"),
+        )
+    return path
+
+
+def _keeps_what_is_strange(case: Case) -> None:
+    """Whether these stores are accepted is left open; what is in them stays in any case."""
+    events = mixed_events(case, 5)
+    total = books_after(events).total
+    strange = {
+        "a store with a table of somebody else's": (
+            "CREATE TABLE sales (day TEXT, sum INTEGER)",
+            "INSERT INTO sales VALUES ('1 May', 12)",
+        ),
+        "a store whose total is not the ledger's sum": (f"UPDATE checkpoint SET total = {total + 7}",),
+        "a store whose oldest rows somebody has removed": ("DELETE FROM ledger WHERE seq < 2",),
+    }
+    for told, statements in strange.items():
+        path = case.new_folder() / "store.db"
+        make_store(path, events)
+        with connection(path) as con:
+            for statement in statements:
+                con.execute(statement)
+        before = snapshot(path)
+        new_chapter(case, f"it is {told}")
+        call = case.call(case.run(OPEN, {"path": str(path)})["call"])
+        case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
+        if (after := snapshot(path)) != before:
+            case.story.store("afterwards another connection finds other content")
+            case.fail(
+                f"open_store leaves {told} as it is, whether it opens it or refuses it",
+                f"it had {before}, and has {after}",
+                "open_store puts in order, or clears away, what is not its own to judge",
+                ROWS_WRITTEN[1],
+                where=writes(case),
+            )
 
 
 @STEP.rule(0.5)
@@ -200,7 +292,7 @@ def refuses(case: Case) -> None:
     for told, make in UNUSABLE.items():
         path = make(case.new_folder())
         before = snapshot(path)
-        case.story.store(f"the path is {told}")
+        new_chapter(case, f"the path is {told}")
         report = case.run(OPEN, {"path": str(path)})
         call = case.call(report["call"])
         case.story.receiver(f"open_store {call}")
@@ -208,8 +300,7 @@ def refuses(case: Case) -> None:
             case.fail(
                 f"open_store refuses {told}",
                 "it came back as if all were well",
-                "CREATE TABLE IF NOT EXISTS looks at the name only, not at the columns or the key",
-                "what open_store does with tables that exist already",
+                *(TAKEN_FOR_ITS_OWN if told.startswith("a database") else TAKEN_FOR_A_DATABASE),
             )
         if report["left_open"]:
             case.fail(
@@ -220,6 +311,7 @@ def refuses(case: Case) -> None:
                 where=call.place,
             )
         if snapshot(path) != before:
+            case.story.store("afterwards the content of the file is another")
             case.fail(
                 f"what was in the file is still there after open_store refused {told}",
                 "the content has changed",
@@ -231,16 +323,49 @@ def refuses(case: Case) -> None:
 @STEP.rule(0.25)
 def durable_journal(case: Case) -> None:
     """SQLite keeps a journal on disk: with `journal_mode` MEMORY or OFF a kill inside COMMIT tears the file."""
-    facts = opened(case, case.folder / "store.db")
-    mode = str(case.call(facts["journal_mode"]).returned).lower()
-    if mode in ("memory", "off", "none"):
-        case.fail(
-            "PRAGMA journal_mode is delete, truncate, persist or wal",
-            f"it is {mode}",
-            "without a journal on disk nobody can undo a COMMIT that was only half written",
-            "PRAGMA journal_mode",
-            where=case.lines_with("journal_mode"),
-        )
+    new, old, wal = (case.folder / name for name in ("new.db", "old.db", "wal.db"))
+    make_store(old, make_events(case, 3))
+    make_store(wal, make_events(case, 3), wal=True)
+    for path, told in ((new, "not there yet"), (old, "an old one"), (wal, "an old one in WAL mode")):
+        new_chapter(case, f"the store is {told}")
+        facts = case.run(OPEN, {"path": str(path), "traced": True})
+        call = case.call(facts["call"])
+        case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
+        if not facts.get("is_connection"):
+            continue  # other rules ask whether it opens this store
+        mode = str(case.call(facts["journal_mode"]).returned).lower()
+        unsafe = mode if mode in UNSAFE else written_without_journal(facts["statements"])
+        if unsafe:
+            case.fail(
+                "PRAGMA journal_mode is delete, truncate, persist or wal whenever open_store writes, and afterwards",
+                f"it is {unsafe}" + ("" if mode in UNSAFE else f" while open_store writes, and then {mode}"),
+                "without a journal on disk nobody can undo a COMMIT that was only half written",
+                "PRAGMA journal_mode",
+                where=case.lines_with("journal_mode"),
+            )
+
+
+UNSAFE = ("memory", "off", "none")
+SETS_JOURNAL = re.compile(r"\s*PRAGMA\s+(?:main\s*\.\s*)?journal_mode\s*[=(]\s*['\"]?(\w+)", re.IGNORECASE)
+WRITES = re.compile(r"\s*(CREATE|INSERT|REPLACE|UPDATE|DELETE|ALTER|DROP)\b", re.IGNORECASE)
+ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK)\b(?!\s+TO)", re.IGNORECASE)
+
+
+def written_without_journal(statements: Sequence[str]) -> str:
+    """The journal mode, if it is no safe one, in which a connection writes. In a transaction that has written, SQLite
+    does not change it.
+    """
+    mode, has_written = "", False
+    for statement in statements:
+        if ENDS.match(statement):
+            has_written = False
+        elif WRITES.match(statement):
+            if mode in UNSAFE:
+                return mode
+            has_written = True
+        elif (found := SETS_JOURNAL.match(statement)) and not has_written:
+            mode = found[1].lower()
+    return ""
 
 
 def opened(case: Case, path: Path, when_open: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
@@ -257,6 +382,12 @@ def opened(case: Case, path: Path, when_open: Callable[[dict[str, Any]], None] |
 def _garbage(folder: Path) -> Path:
     path = folder / "garbage.db"
     path.write_bytes(b"this is a letter to the vending machine, not a database\n" * 40)
+    return path
+
+
+def _short_note(folder: Path) -> Path:
+    path = folder / "short.db"
+    path.write_bytes(b"12\n")  # shorter than SQLite's header; a file of one byte counts as empty there
     return path
 
 
@@ -277,8 +408,17 @@ def _database(*statements: str) -> Callable[[Path], Path]:
     return make
 
 
+TAKEN_FOR_ITS_OWN = (
+    "CREATE TABLE IF NOT EXISTS looks at the name only; the columns and the whole key are left to compare",
+    "what open_store does with tables that exist already",
+)
+TAKEN_FOR_A_DATABASE = (
+    "what is no database was removed, emptied or passed over before SQLite could refuse it",
+    "what open_store does with the path before and after sqlite3.connect",
+)
 UNUSABLE: dict[str, Callable[[Path], Path]] = {
     "a file that is no database": _garbage,
+    "a file of three bytes that is no database": _short_note,
     "a folder": _directory,
     "inside a folder that does not exist": lambda folder: folder / "nowhere" / "store.db",
     "a database whose checkpoint has other columns": _database(
@@ -296,6 +436,18 @@ UNUSABLE: dict[str, Callable[[Path], Path]] = {
         "CREATE TABLE ledger (seq INTEGER, delta INTEGER)",
         "INSERT INTO ledger VALUES (0, 5)",
     ),
+    "a database whose ledger has the key (seq, delta)": _database(
+        PLAIN_SHAPE[0],
+        "INSERT INTO checkpoint VALUES (1, 0, 5)",
+        "CREATE TABLE ledger (seq INTEGER, delta INTEGER, PRIMARY KEY (seq, delta))",
+        "INSERT INTO ledger VALUES (0, 5)",
+    ),
+    "a database whose ledger has no seq": _database(
+        PLAIN_SHAPE[0],
+        "INSERT INTO checkpoint VALUES (1, 0, 5)",
+        "CREATE TABLE ledger (number INTEGER PRIMARY KEY, delta INTEGER)",
+        "INSERT INTO ledger VALUES (0, 5)",
+    ),
     "a database whose ledger has no delta": _database(
         PLAIN_SHAPE[0],
         "INSERT INTO checkpoint VALUES (1, 0, 5)",
@@ -310,6 +462,7 @@ def snapshot(path: Path) -> object:
     if not path.is_file():
         return path.is_dir()
     try:
-        return store.read_live(path, TABLES).tables
+        tables = store.read_live(path, (*TABLES, "sales")).tables
     except Unreadable:
         return path.read_bytes()
+    return {name: table.rows for name, table in tables.items()}
