@@ -212,11 +212,11 @@ def _keeps_what_is_strange(case: Case) -> None:
         new_chapter(case, f"it is {told}")
         call = case.call(case.run(OPEN, {"path": str(path)})["call"])
         case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
-        if (after := snapshot(path)) != before:
+        if change := lost(before, snapshot(path)):
             case.story.store("afterwards another connection finds other content")
             case.fail(
                 f"open_store leaves {told} as it is, whether it opens it or refuses it",
-                f"it had {before}, and has {after}",
+                change,
                 "open_store puts in order, or clears away, what is not its own to judge",
                 ROWS_WRITTEN[1],
                 where=writes(case),
@@ -310,7 +310,7 @@ def refuses(case: Case) -> None:
                 "a try around everything after sqlite3.connect, with con.close() in it",
                 where=call.place,
             )
-        if snapshot(path) != before:
+        if lost(before, snapshot(path)):
             case.story.store("afterwards the content of the file is another")
             case.fail(
                 f"what was in the file is still there after open_store refused {told}",
@@ -457,12 +457,20 @@ UNUSABLE: dict[str, Callable[[Path], Path]] = {
 }
 
 
-def snapshot(path: Path) -> object:
-    """What is at the path: the bytes of a file that is no database, else the rows of its tables."""
+def snapshot(path: Path) -> dict[str, object]:
+    """What is at the path: the values in each column of a database's tables, else the bytes of the file."""
     if not path.is_file():
-        return path.is_dir()
+        return {"a folder": path.is_dir()}
     try:
         tables = store.read_live(path, (*TABLES, "sales")).tables
     except Unreadable:
-        return path.read_bytes()
-    return {name: table.rows for name, table in tables.items()}
+        return {"bytes": path.read_bytes()}
+    return {f"{name}.{column}": table.select(column) for name, table in tables.items() for column in table.columns}
+
+
+def lost(before: dict[str, object], after: dict[str, object]) -> str:
+    """What was there and is not there as it was, or the empty string. The program may have added a column."""
+    for name, values in before.items():
+        if after.get(name) != values:
+            return f"{name} was {values!r}, and is {after.get(name, 'missing')!r}"
+    return ""

@@ -1,4 +1,4 @@
-"""Triggers in the file guard it: the ledger is only ever added to, one event after the other."""
+"""Triggers guard the file: the ledger is only ever added to. Stores of other make get a column of this one's."""
 
 # %% framing
 import re
@@ -73,6 +73,8 @@ def open_store(path):
         con.execute("BEGIN IMMEDIATE")
         for statement in SCHEMA.strip().splitlines():
             con.execute(statement)
+        if "noted" not in {name for _, name, *_ in con.execute("PRAGMA table_info(ledger)")}:
+            con.execute("ALTER TABLE ledger ADD COLUMN noted TEXT")
         check_shape(con, "checkpoint")
         check_shape(con, "ledger")
         con.execute("COMMIT")
