@@ -19,7 +19,7 @@ from graders.receiver.applying import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, make_events
 from graders.receiver.probes import MAIN
 from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port, own_line_with
-from graders.receiver.session import LONGER, ONE_WAIT, OTHER_LIMIT, Proven, with_short_timeout
+from graders.receiver.session import ONE_WAIT, OTHER_LIMIT, Proven, with_short_timeout
 from graders.receiver.waiting import News
 
 STEP = Step("reconnect", public=("main",))
@@ -172,7 +172,8 @@ def failures(case: Case) -> None:
     0.
     """
     told: dict[str, str] = {}
-    case.side_by_side(*(partial(_fail_as, kind=kind, told=told) for kind in KINDS))
+    parts = [partial(_fail_as, kind=kind, told=told) for kind in KINDS]
+    case.side_by_side(*(partial(with_short_timeout, part=part) for part in parts))
     if len(set(told.values())) == 1:
         case.fail(
             "the last line on standard error says what failed",
@@ -186,7 +187,7 @@ def failures(case: Case) -> None:
 KINDS = ("refused", "timeout", "reset", "protocol", "gap", "conflict")
 
 
-def _fail_as(case: Case, kind: str, told: dict[str, str]) -> None:
+def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> None:
     """One session that fails in the way `kind`; the last line on standard error goes into `told`."""
     events = make_events(case, 1)
     path = new_store(case, events)
@@ -197,7 +198,7 @@ def _fail_as(case: Case, kind: str, told: dict[str, str]) -> None:
             run = stack.enter_context(Command(case, port, path))
         else:
             publisher = stack.enter_context(Publisher(case))
-            options = ("--timeout", str(LONGER)) if kind == "timeout" else ()
+            options = ("--timeout", str(timeout)) if kind == "timeout" else ()
             run = stack.enter_context(Command(case, publisher.port, path, *options, may_sleep=kind == "timeout"))
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME 0\n")
