@@ -510,16 +510,6 @@ def _released_without_store(case: Case) -> None:
     path.write_bytes(b"this is no database\n" * 100)
     case.story.store("is a file that is no database")
     with Session(case, path) as run:
-        news = waiting.wait(run.child, run.publisher.listener)
-        if news is News.READY or run.publisher.has_another():
-            case.story.publisher("sees a connection come in")
-            case.fail(
-                "a store that cannot be opened ends the session before it connects",
-                "it connects to the publisher",
-                "the connection is made before the store is open",
-                "the order of open_store and asyncio.open_connection",
-                where=own_line_with(case, "open_connection"),
-            )
         call = run.outcome()
         if call.raised is None:
             case.fail("an error of open_store reaches the caller", f"run_client {call}")
