@@ -48,8 +48,9 @@ def parse_line(line):
         raise ProtocolError("too long")
     rest = iter(line)
     try:
-        if any(next(rest) != wanted for wanted in b"EVENT "):
-            raise ProtocolError("another word")
+        for wanted in b"EVENT ":
+            if next(rest) != wanted:
+                raise ProtocolError("another word")
         seq = read_number(rest, ord(" "), signed=False)
         delta = read_number(rest, ord("\n"), signed=True)
     except StopIteration:
@@ -247,7 +248,7 @@ async def run_client(host, port, path, *, timeout=5.0, before_ack=None):
             while line := await next_line(reader, timeout):
                 ack = consume_line(con, line)
                 if before_ack is not None:
-                    before_ack(parse_line(line)[0])
+                    before_ack(parse_line(line).seq)
                 await send(writer, ack, timeout)
             return stored_cursor(con)
         finally:
