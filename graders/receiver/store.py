@@ -332,6 +332,8 @@ def durable_journal(case: Case) -> None:
         call = case.call(facts["call"])
         case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
         if not facts.get("is_connection"):
+            if path == new:
+                case.fail("open_store opens a new file", f"it {call}", where=call.place)
             continue  # other rules ask whether it opens this store
         mode = str(case.call(facts["journal_mode"]).returned).lower()
         unsafe = mode if mode in UNSAFE else written_without_journal(facts["statements"])
