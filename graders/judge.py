@@ -47,11 +47,13 @@ def judge(
     method: Method | None = None,
     progress: Progress | None = None,
     ahead: bool = True,
+    thorough: bool = False,
 ) -> Verdict:
     """Judge the text of a learner's file.
 
     `steps` are the steps wanted (None: all). `progress` is called with a step's name, rules done and rules in all.
     `ahead`: begin all steps at once, which is sooner done where they pass, and more work where one fails.
+    `thorough`: look at each instruction of a life that recovers, too, not only at its lines, statements and writes.
     Raises KeyError for an unknown unit or step; everything about the learner's file is in the verdict.
     """
     chosen = find_unit(unit)
@@ -59,7 +61,7 @@ def judge(
     seed = todays_seed() if seed is None else seed
     learner = sections.split(source, [step.name for step in chosen.steps], name or chosen.file_name)
     with Workshop(method, preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-        bench = _Bench(chosen, learner, seed, workshop, pool, progress)
+        bench = _Bench(chosen, learner, seed, workshop, pool, progress, thorough)
         try:
             judged = bench.judge(wanted, ahead)
         except BaseException:
@@ -113,6 +115,7 @@ class _Bench:
         workshop: Workshop,
         pool: ThreadPoolExecutor,
         progress: Progress | None,
+        thorough: bool,
     ) -> None:
         self.unit = unit
         self.learner = learner
@@ -120,6 +123,7 @@ class _Bench:
         self.workshop = workshop
         self.pool = pool
         self.progress = progress
+        self.thorough = thorough
         self.names = [step.name for step in unit.steps]
         self.reference = sections.split(unit.reference(), self.names, unit.file_name)
         self.judged: dict[str, _Judged] = {}
@@ -172,7 +176,8 @@ class _Bench:
         file the sections stand.
         """
         places = "" if outcome is Outcome.PASS else ",".join(str(line.number) for line in program.lines)
-        parts = (JUDGE_VERSION, self.unit.name, step.name, str(self.seed), self.workshop.method, program.digest, places)
+        told = (self.unit.name, step.name, str(self.seed), self.workshop.method, str(self.thorough))
+        parts = (JUDGE_VERSION, *told, program.digest, places)
         return hashlib.sha256("\0".join(parts).encode("utf-8")).hexdigest()
 
     def program(self, name: str) -> Program:
@@ -215,7 +220,7 @@ class _Bench:
     def judge_rule(self, rule: Rule, program: Program, crew: Crew) -> tuple[Finding, Exploration]:
         """One rule's finding. The judge's own faults become the outcome `error`, after a second try."""
         for attempt in (1, 2):
-            case = Case(crew, program, self.seed, rule.id)
+            case = Case(crew, program, self.seed, rule.id, self.thorough)
             try:
                 rule.judge(case)
             except Broken as broken:

@@ -120,7 +120,7 @@ def main(control_fd: int, root: str) -> NoReturn:
     session.client_path = os.path.join(job["folder"], job["file"])
     session.code_cache = job["code_cache"]
     if (wanted := job["stops"]) is not None:
-        stops.watch(session, session.client_path, wanted["mode"], wanted["at"])
+        stops.watch(session, session.client_path, wanted["mode"], wanted["detail"], wanted["at"])
     _run(session, probe, job)
 
 

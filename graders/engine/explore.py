@@ -1,98 +1,52 @@
 """Ending a program at every stop that matters, restarting it, and judging what is left.
 
-First one run in which the child waits at every stop while the judge notes the state of the world: a hash of the store's
-files, the bytes that the peer has seen, and the bytes that it has sent. What comes after a crash can only depend on
-that. Then a real process is ended with SIGKILL, and a real process is started again: at the first and at the last stop
-of every distinct state, and at every other line of the step's section, or of the whole program, that was executed.
-Nothing is judged before it is proved that the kill fired where it was asked for.
+First a run in which the child waits at every stop while the judge notes the state of the world: a hash of the files
+that the program has made, the bytes that the peer has seen, and the bytes that it has sent. What comes after a crash
+can only depend on that. Then a real process is ended with SIGKILL, and a real process is started again: at the first
+and at the last stop of every state, at every other line, and at a seeded sample of all other stops, which has to come
+out as its state did, or the judge says that it could not tell. Nothing is judged before it is proved that the kill
+fired where it was asked for.
+
+A crash leaves something that the next life starts from. That life is looked at in the same way, from wherever a crash
+can leave off, and is ended once in every state that it comes by: the second crash before recovery from the first has
+ended, the third, and so on, until no crash leaves anything new.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import threading
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from functools import partial
+from random import Random
 
-from graders.engine import store
-from graders.engine.processes import KILLED, Child, Ending, Job, JudgeBroke, Stops
+from graders.engine.processes import KILLED, Detail, JudgeBroke, Stops
 from graders.engine.program import Place
 from graders.engine.rules import Broken, Case
-from graders.engine.story import Story
+from graders.engine.stops import At
+from graders.engine.story import Event
+from graders.engine.world import Scenario, World, live
 from graders.verdict import Exploration
 
 TRIES = 3  # a program that takes another path each time may miss the stop
-MOST_STOPS = 20_000
+SAMPLE = 8  # stops beside those that stand for their state
+MOST_STOPS = 50_000
+DEEPEST = 3  # crashes, one after the other
+MOST_REMAINS = 64  # different things that crashes of one program can leave; a right one has about ten
 KILLS_AT_ONCE = max(2, os.cpu_count() or 1)
-
-
-class Peer(Protocol):
-    """The other side of the network, as a state machine that the explorer feeds."""
-
-    def sockets(self) -> Sequence[Any]:
-        """What to watch for reading."""
-
-    def pump(self, story: Story) -> None:
-        """Take what has arrived and answer; never waits."""
-
-    def finish(self, story: Story) -> None:
-        """The program's life is over: take what it still sent, up to the end of its connection."""
-
-    def state(self) -> tuple[bytes, bytes]:
-        """Bytes seen and bytes sent so far."""
-
-
-@dataclass
-class World:
-    """One run's surroundings: its folder, its peer, the story, and what the processes reported and how they ended."""
-
-    case: Case
-    folder: Path
-    peer: Peer | None
-    story: Story = field(default_factory=Story)
-    reports: list[dict[str, Any]] = field(default_factory=list)
-    ending: Ending | None = None
-    last_words: str = ""
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "store.db"
-
-
-class Scenario(Protocol):
-    """What a unit explores: how a life of the program starts, and what must hold after a crash and after recovery."""
-
-    def first(self, world: World) -> Job:
-        """The life that is ended."""
-
-    def again(self, world: World) -> Job:
-        """The life after it."""
-
-    def peer(self) -> AbstractContextManager[Peer] | None:
-        """The other side of the network, or None."""
-
-    def tell(self, world: World) -> None:
-        """Put into the story what the life that was ended has reported."""
-
-    def after_crash(self, world: World) -> None:
-        """Raises Broken where what is left breaks a promise already."""
-
-    def after_recovery(self, world: World) -> None:
-        """Raises Broken where the next life did not put things right."""
+MOMENTS = {"line": "before", "instruction": "in the middle of", "statement": "inside", "write": "before the write in"}
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A stop of the program, and the state of the world there."""
+    """A stop of the program, and the number of the state of the world there, from 0 in the order of the run."""
 
-    at: tuple[int, str, int]
-    state: tuple[str, bytes, bytes]
+    at: At
+    state: int
 
     @property
     def line(self) -> int:
@@ -100,220 +54,265 @@ class Stop:
 
     def told(self, where: Place | None) -> str:
         """When the process is ended there, in words; `where` is the line as a place in the learner's file."""
-        moment = {"line": "before", "return": "on the way out of", "statement": "inside"}[self.at[1]]
+        if not self.line:
+            return "in a library that the program has started, " + MOMENTS[self.at[1]].partition(" ")[0] + " a call"
         shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
-        return f"{moment} {shown}"
+        return f"{MOMENTS[self.at[1]]} {shown}"
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What crashes have left: what the next life starts from, and the story of how it came to that."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    memory: Hashable = None
+    run: tuple[At, ...] = ()
+    story: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class Life:
+    """The stops of one life that nobody ended, and whether other threads were at work in it."""
+
+    start: Remains
+    stops: Sequence[Stop]
+    threads: bool
+
+    @property
+    def states(self) -> set[int]:
+        return {stop.state for stop in self.stops}
 
 
 def explore(case: Case, scenario: Scenario, *, whole: bool = False) -> None:
     """Kill and restart in every state and at every line of the step's own section; with `whole`, of all sections.
 
-    Raises Broken with the story of the earliest failing run.
+    Raises Broken with the story of the shortest run that fails.
     """
-    started = time.monotonic()
-    stops = _enumerate(case, scenario)
-    hunt = _Hunt(case, scenario, stops)
-    with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
-        rows = case.program.all_rows if whole else case.program.own_rows
-        for result in [pool.submit(hunt.go, run) for run in _plan(stops, rows)]:
-            result.result()
-    states = {stop.state for stop in stops}
-    seconds = round(time.monotonic() - started, 3)
-    case.exploration += Exploration(len(stops), len(states), hunt.kills, seconds)
-    if hunt.failures:
-        raise hunt.failures[min(hunt.failures)]
-    if missed := states - {stops[number].state for number in hunt.fired}:
-        raise JudgeBroke(
-            f"{len(missed)} of {len(states)} states were never met again: the program takes another path each time"
-        )
+    _Explorer(case, scenario, whole).explore()
 
 
-def _plan(stops: Sequence[Stop], rows: Container[int]) -> list[list[int]]:
-    """The runs: at which stops in each the process is ended, life after life.
-
-    A run for the first and one for the last stop of every state. All other lines share one run, in which the power
-    fails again and again, in each life one line further.
-    """
-    first: dict[object, int] = {}
-    last: dict[object, int] = {}
+def ends_of_states(stops: Sequence[Stop]) -> list[tuple[int, int]]:
+    """For each state the places of its first and its last stop, in the order of the run."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
     for number, stop in enumerate(stops):
         first.setdefault(stop.state, number)
         last[stop.state] = number
-    alone = {*first.values(), *last.values()}
-    together: list[int] = []
+    return [(number, last[state]) for state, number in first.items()]
+
+
+def chosen(stops: Sequence[Stop], rows: Container[int], random: Random) -> tuple[list[int], list[int]]:
+    """The stops of a first life at which a process is really ended: those with a run of their own, and those that share
+    one. The former are the first and last of every state and a sample of the rest, the latter one for every other line.
+    """
+    alone = {number for ends in ends_of_states(stops) for number in ends}
+    rest = sorted(set(range(len(stops))) - alone)
+    alone |= set(random.sample(rest, min(SAMPLE, len(rest))))
     met = {stops[number].line for number in alone}
+    together: list[int] = []
     for number, stop in enumerate(stops):
-        if stop.line in rows and stop.line not in met:
+        if stop.at[1] == "line" and stop.line in rows and stop.line not in met:
             met.add(stop.line)
             together.append(number)
-    return [*([number] for number in sorted(alone)), *([together] if together else [])]
+    return sorted(alone), together
 
 
-def _enumerate(case: Case, scenario: Scenario) -> list[Stop]:
-    stops: list[Stop] = []
-    with scenario.peer() or nullcontext() as peer:
-        world = World(case, case.new_folder(), peer)
+class _Explorer:
+    """One exploration: what was found, and where it broke."""
 
-        def note(at: tuple[int, str, int]) -> None:
-            if peer is not None:
-                peer.pump(world.story)
-            seen, sent = peer.state() if peer is not None else (b"", b"")
-            stops.append(Stop(at, (store.fingerprint(world.store), seen, sent)))
-
-        child = _live(world, replace(scenario.first(world), stops=Stops("pause")), note)
-        if child.timed_out:
-            _tell_on(case, world)
-            case.fail_silent(child, "the program comes to its end when nothing is done to it")
-        if world.ending == KILLED or len(stops) > MOST_STOPS:
-            raise JudgeBroke(f"the run that looks for stops ended after {len(stops)}: {world.ending}")
-        try:
-            scenario.after_recovery(world)
-        except Broken:
-            _tell_on(case, world)
-            raise
-    return stops
-
-
-class _Hunt:
-    """The kills of one exploration: where they fired, and which runs break a promise, by the stop that does it."""
-
-    def __init__(self, case: Case, scenario: Scenario, stops: Sequence[Stop]) -> None:
+    def __init__(self, case: Case, scenario: Scenario, whole: bool) -> None:
         self.case = case
         self.scenario = scenario
-        self.stops = stops
+        self.rows: Container[int] = case.program.all_rows if whole else case.program.own_rows
         self.lock = threading.Lock()
         self.kills = 0
-        self.fired: set[int] = set()
-        self.failures: dict[int, Broken] = {}
+        self.states: set[int] = set()  # of the first life
+        self.fired: set[int] = set()  # those in which a kill fired
+        self.left: dict[int, Hashable] = {}  # what a kill in each state of the first life has left
+        self.known: dict[Hashable, Remains] = {}
+        self.new: list[Remains] = []
+        self.failures: dict[tuple[int, int], Broken] = {}  # by length of the run, and place of its last stop
 
-    def go(self, run: Sequence[int]) -> None:
-        """Judge a run, unless an earlier stop fails already: that is the one that will be told."""
-        if len(run) == 1:
-            self.one(run[0])
-            return
-        while run and not self.beaten(run[0]):
+    def explore(self) -> None:
+        started = time.monotonic()
+        points = states = 0
+        starts: Sequence[Remains] = [Remains()]
+        with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
             try:
-                met = self.attempt(run)
+                while starts and not self.failures:
+                    lives = list(pool.map(self.look, starts))
+                    points += sum(len(life.stops) for life in lives)
+                    states += sum(len(life.states) for life in lives)
+                    self.states = self.states or lives[0].states
+                    work = [run for life in lives for run in self.plan(life)]
+                    for done in [pool.submit(run) for run in work]:
+                        done.result()
+                    starts, self.new = self.new, []
+            finally:
+                seconds = round(time.monotonic() - started, 3)
+                self.case.exploration += Exploration(points, states, self.kills, seconds)
+        if self.failures:
+            raise self.failures[min(self.failures)]
+        if missed := self.states - self.fired:
+            raise JudgeBroke(
+                f"{len(missed)} of {len(self.states)} states were never met again: "
+                "the program takes another path each time"
+            )
+
+    def look(self, start: Remains) -> Life:
+        """Let a life go to its end, and note the state of the world at each of its stops."""
+        numbers: dict[Hashable, int] = {}
+        stops: list[Stop] = []
+        threads = False
+        with self.world(start) as world:
+
+            def note(message: Mapping[str, object]) -> None:
+                nonlocal threads
+                if world.peer is not None:
+                    world.peer.pump(world.story)
+                if stops:
+                    stops.extend(Stop(tuple(at), stops[-1].state) for at in message["unseen"])  # type: ignore[attr-defined]
+                number = numbers.setdefault(world.state(), len(numbers))
+                stops.append(Stop(tuple(message["at"]), number))  # type: ignore[arg-type]
+                threads = threads or bool(message["threads"])
+
+            detail: Detail = "line" if start.run and not self.case.thorough else "instruction"
+            child = live(world, replace(self.scenario.life(world), stops=Stops("pause", detail=detail)), note)
+            if child.timed_out:
+                expected = "the program comes to its end after the restart" if start.run else "the program ends"
+                self.case.fail_silent(child, expected)
+            if world.ending == KILLED or len(stops) > MOST_STOPS:
+                raise JudgeBroke(f"the run that looks for stops ended after {len(stops)}: {world.ending}")
+            self.scenario.after_recovery(world)
+        return Life(start, stops, threads)
+
+    @contextmanager
+    def world(self, start: Remains) -> Iterator[World]:
+        """A world in which the crashes of `start` have happened; what breaks in it is told with their story."""
+        with self.scenario.peer() or nullcontext() as peer:
+            world = World(self.case, self.case.new_folder(), peer)
+            world.put(start.files)
+            if peer is not None and start.run:
+                peer.recall(start.memory)
+            world.story.events += start.story
+            try:
+                yield world
+            except Broken as broken:
+                broken.story = world.story
+                raise
+
+    def plan(self, life: Life) -> list[Callable[[], None]]:
+        """The runs to make from the start of `life`."""
+        if life.start.run:
+            return [partial(self.once, life, first) for first, _ in ends_of_states(life.stops)]
+        alone, together = chosen(life.stops, self.rows, self.case.random)
+        return [*(partial(self.alone, life, number) for number in alone), partial(self.flicker, life, together)]
+
+    def alone(self, life: Life, number: int) -> None:
+        """End the first life at one stop, and let the second go to its end."""
+        self.attempt(life, [number], recover=True)
+
+    def once(self, life: Life, number: int) -> None:
+        """End a life that recovers. What is left is nothing new, or it is looked at next."""
+        self.attempt(life, [number], recover=False)
+
+    def flicker(self, life: Life, run: Sequence[int]) -> None:
+        """The power fails again and again, in each life one line further; the last life goes to its end."""
+        while run and not self.beaten(life, run[0]):
+            try:
+                met = self.crashes(life, run, recover=True)
             except Broken as broken:
                 for number in run:  # the shortest run that fails is the one to tell
-                    self.one(number)
-                self.fail(len(self.stops), broken)
+                    self.alone(life, number)
+                self.fail((len(run), run[-1]), broken)
                 return
             if met == len(run):
                 return
             # A life that does not come by the next stop starts from what the last crash left: that one is judged alone.
             for number in run[max(0, met - 1) : met + 1]:
-                self.one(number)
+                self.alone(life, number)
             run = run[met + 1 :]
 
-    def one(self, number: int) -> None:
-        """End the process at one stop. Threads may have moved it, so that it is not met; its state is met at others."""
+    def attempt(self, life: Life, run: Sequence[int], recover: bool) -> None:
+        """Threads may have moved a stop, so that it is not met; its state is met at others."""
         try:
             for _ in range(TRIES):
-                if self.beaten(number) or self.attempt([number]):
+                if self.beaten(life, run[0]) or self.crashes(life, run, recover):
                     return
         except Broken as broken:
-            self.fail(number, broken)
+            self.fail((len(life.start.run) + len(run), run[-1]), broken)
 
-    def beaten(self, number: int) -> bool:
+    def beaten(self, life: Life, number: int) -> bool:
+        """Whether a shorter run fails already: that is the one that will be told."""
         with self.lock:
-            return bool(self.failures) and min(self.failures) < number
+            return bool(self.failures) and min(self.failures) < (len(life.start.run) + 1, number)
 
-    def fail(self, number: int, broken: Broken) -> None:
+    def fail(self, size: tuple[int, int], broken: Broken) -> None:
         with self.lock:
-            self.failures[number] = broken
+            self.failures[size] = broken
 
-    def attempt(self, run: Sequence[int]) -> int:
-        """How many kills of the run fired, up to the first stop that was not met."""
-        crashes = _Crashes(self.case, self.scenario, [self.stops[number] for number in run])
-        try:
-            return crashes.judge()
-        finally:
-            with self.lock:
-                self.kills += crashes.fired
-                self.fired |= set(run[: crashes.fired])
-
-
-class _Crashes:
-    """One run: a process is ended at one stop after the other, each in a life of its own; the last goes to its end."""
-
-    def __init__(self, case: Case, scenario: Scenario, run: Sequence[Stop]) -> None:
-        self.case = case
-        self.scenario = scenario
-        self.run = run
-        self.fired = 0
-        self.where: Place | None = None
-
-    def judge(self) -> int:
-        """Judge what each crash leaves and what the last life makes of it; gives back how many kills fired."""
-        with self.scenario.peer() or nullcontext() as peer:
-            world = World(self.case, self.case.new_folder(), peer)
+    def crashes(self, life: Life, run: Sequence[int], recover: bool) -> int:
+        """How many kills fired, up to the first stop that was not met."""
+        with self.world(life.start) as world:
+            where = None
             try:
-                for stop in self.run:
+                for done, number in enumerate(run):
+                    stop = life.stops[number]
+                    if done:
+                        world.story.receiver("starts again, and is ended again")
                     if not self.crash(world, stop):
-                        return self.fired
-                self.recover(world)
+                        return done
+                    where = self.case.program.place(stop.line)
+                    self.scenario.tell(world)
+                    world.story.receiver(f"the power goes out {stop.told(where)}: SIGKILL")
+                    left = self.scenario.after_crash(world)
+                    world.reports.clear()
+                    if len(run) == 1:
+                        self.compare(life, number, world, left)
+                if recover:
+                    self.recover(world)
             except Broken as broken:
-                broken.where = broken.where or self.where
-                broken.story = world.story
+                broken.where = broken.where or where
                 raise
-        return self.fired
+        return len(run)
 
     def crash(self, world: World, stop: Stop) -> bool:
         """End a life at `stop`; False where it was not met."""
-        if self.fired:
-            world.story.receiver("starts again, and is ended again")
-        _live(world, replace(self.scenario.first(world), stops=Stops("kill", stop.at)))
+        detail: Detail = "instruction" if stop.at[1] == "instruction" else "line"
+        live(world, replace(self.scenario.life(world), stops=Stops("kill", stop.at, detail)))
         if world.ending != KILLED or not world.reports or world.reports[-1].get("event") != "killing":
             return False
-        self.fired += 1
-        self.where = self.case.program.place(stop.line)
-        self.scenario.tell(world)
-        world.story.receiver(f"the power goes out {stop.told(self.where)}: SIGKILL")
-        self.scenario.after_crash(world)
-        world.reports.clear()
+        with self.lock:
+            self.kills += 1
         return True
 
     def recover(self, world: World) -> None:
         world.story.receiver("starts again: a new process, the same file")
-        child = _live(world, self.scenario.again(world))
+        child = live(world, self.scenario.life(world))
         if child.timed_out:
             self.case.fail_silent(child, "the program comes to its end after the restart")
         self.scenario.after_recovery(world)
 
-
-def _live(world: World, job: Job, on_stop: Any = None) -> Child:
-    """One life of the program, from start to end, with the peer at work."""
-    with world.case.crew.start(job) as child:
-        while not child.timed_out:
-            watched = [child.control, *(world.peer.sockets() if world.peer else ())]
-            left = max(0.0, child.deadline - time.monotonic())
-            ready, _, _ = select.select(watched, [], [], left)
-            if world.peer is not None and len(ready) > (child.control in ready):
-                world.peer.pump(world.story)
-            if child.control not in ready and ready:
-                continue
-            message = child.next_message()
-            while message is not None:
-                if message.get("event") == "stop":
-                    at = tuple(message["at"])
-                    if on_stop is not None:
-                        on_stop(at)
-                elif message.get("event") == "broke":
-                    raise RuntimeError(f"the probe broke: {message.get('error')}")
-                else:
-                    world.reports.append(message)
-                if message.get("ask"):
-                    child.go_on()
-                message = child.waiting_message()
-            if child.closed:
-                break
-        world.ending = child.ending()
-        world.last_words = child.standard_error()
-    if world.peer is not None:
-        world.peer.finish(world.story)
-    return child
+    def compare(self, life: Life, number: int, world: World, left: Hashable) -> None:
+        """Take note of what a crash has left. Two crashes in one state have to leave the same."""
+        remains = (left, world.peer.memory() if world.peer is not None else None, _shape(world.files()))
+        state = life.stops[number].state
+        with self.lock:
+            if not life.start.run:
+                self.fired.add(state)
+                if self.left.setdefault(state, remains) != remains and not life.threads:
+                    raise JudgeBroke(
+                        f"two crashes in one state left different things ({self.left[state]} and {remains}): "
+                        "the program's files depend on something that the judge does not see"
+                    )
+            if remains not in self.known and len(life.start.run) < DEEPEST:
+                run = (*life.start.run, life.stops[number].at)
+                self.known[remains] = Remains(world.files(), remains[1], run, tuple(world.story.events))
+                self.new.append(self.known[remains])
+                if len(self.known) > MOST_REMAINS:
+                    raise JudgeBroke(f"crashes of this program have left more than {MOST_REMAINS} different things")
 
 
-def _tell_on(case: Case, world: World) -> None:
-    case.story.events += world.story.events
+def _shape(files: Mapping[str, bytes]) -> Hashable:
+    """Which files there are, and which of them hold something: SQLite turns a journal off by emptying its beginning."""
+    return tuple(sorted((name, bool(data[:1].strip(b"\0"))) for name, data in files.items()))

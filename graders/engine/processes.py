@@ -25,6 +25,7 @@ from typing import Any, Literal
 from graders.engine import wire
 
 Method = Literal["fork", "spawn"]
+Detail = Literal["line", "instruction"]
 ROOT = Path(__file__).resolve().parents[2]
 PRELOAD = (
     *("argparse", "asyncio", "collections", "contextlib", "dataclasses", "encodings.idna", "enum", "functools"),
@@ -54,11 +55,15 @@ class JudgeBroke(Exception):
 class Stops:
     """What a child does at the stops of the learner's file: wait for the judge, or end itself at the stop `at`.
 
-    A stop is a line of the program, the kind of stop (`line`, `return`, `statement`), and how often that pair was met.
+    What a stop is: `graders.engine.stops`. `detail` says how fine they are.
     """
 
     mode: Literal["pause", "kill"]
     at: tuple[int, str, int] | None = None
+    detail: Detail = "line"
+
+    def message(self) -> dict[str, Any]:
+        return {"mode": self.mode, "at": self.at, "detail": self.detail}
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ class Job:
             "argv": list(self.argv),
             "load": self.load,
             "code_cache": self.code_cache,
-            "stops": None if self.stops is None else {"mode": self.stops.mode, "at": self.stops.at},
+            "stops": None if self.stops is None else self.stops.message(),
             "output": self.output,
             "limits": {**LIMITS, **self.limits},
             "environment": bare_environment(self.folder),
@@ -296,12 +301,15 @@ class Child:
                 return None
         return self._take()
 
-    def waiting_message(self) -> dict[str, Any] | None:
-        """A report that is here already, or None; never waits."""
-        while b"\n" not in self._buffer:
-            if not self._control_open or not select.select([self.control], [], [], 0)[0] or not self._receive():
-                return None
-        return self._take()
+    def arrived(self) -> Iterator[dict[str, Any]]:
+        """The reports that are here. Call when `control` can be read, or the time is up: the child is killed then."""
+        if not self.out_of_time:
+            self._receive()
+        elif not self.timed_out:
+            self.timed_out = True
+            self.kill()
+        while b"\n" in self._buffer and (message := self._take()) is not None:
+            yield message
 
     def over(self) -> bool:
         """Whether the child has made its last report or has ended; what it said before stays to be read."""

@@ -127,6 +127,7 @@ class Case:
     program: Program
     seed: int
     rule: str
+    thorough: bool = False
     story: Story = field(default_factory=Story)
     exploration: Exploration = field(default_factory=Exploration)
 

@@ -50,20 +50,17 @@ def safe_repr(value: Any) -> str:
     return text if len(text) <= LONGEST_REPR else text[:LONGEST_REPR] + "…"
 
 
-def decode(value: Any) -> Any:
-    """The inverse of `encode`."""
-    if isinstance(value, list):
-        return [decode(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    match value:
-        case {"$bytes": str(text)}:
-            return text.encode("latin-1")
-        case {"$tuple": list(items)}:
-            return tuple(decode(item) for item in items)
-        case {"$repr": str(text)}:
-            return Opaque(text)
-    return {key: decode(item) for key, item in value.items()}
+def decode(value: dict[str, Any]) -> Any:
+    """The inverse of `encode`, for one object of JSON; what is inside it has been decoded before."""
+    if len(value) == 1:
+        match value:
+            case {"$bytes": str(text)}:
+                return text.encode("latin-1")
+            case {"$tuple": list(items)}:
+                return tuple(items)
+            case {"$repr": str(text)}:
+                return Opaque(text)
+    return value
 
 
 def dumps(message: dict[str, Any]) -> bytes:
@@ -72,7 +69,7 @@ def dumps(message: dict[str, Any]) -> bytes:
 
 def loads(line: bytes) -> dict[str, Any]:
     """Raises ValueError for anything that is not one JSON object."""
-    message = decode(json.loads(line))
+    message = json.loads(line, object_hook=decode)
     if not isinstance(message, dict):
         raise ValueError("a message is one JSON object")
     return message

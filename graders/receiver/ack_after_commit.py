@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from graders.engine.explore import World, explore
+from graders.engine.explore import explore
 from graders.engine.processes import Child, Job
 from graders.engine.rules import Call, Case, Step
+from graders.engine.world import World
 from graders.receiver.applying import SHORT_WAIT, crash_books, new_chapter, new_store, tell_calls
 from graders.receiver.ledger import (
     LONG,
@@ -174,12 +175,8 @@ class AckAndDie:
         self.events = events
         self.sent = (events[0], events[0], events[1])
 
-    def first(self, world: World) -> Job:
+    def life(self, world: World) -> Job:
         lines = [line_of(event) for event in self.sent]
-        return world.case.job(CONSUME, {"path": str(world.store), "lines": lines}, folder=world.folder)
-
-    def again(self, world: World) -> Job:
-        lines = [line_of(event) for event in self.events]
         return world.case.job(CONSUME, {"path": str(world.store), "lines": lines}, folder=world.folder)
 
     def peer(self) -> AbstractContextManager[Any] | None:
@@ -188,7 +185,7 @@ class AckAndDie:
     def tell(self, world: World) -> None:
         tell_calls(world, [f"consume_line(con, {line_of(event)!r})" for event in self.sent])
 
-    def after_crash(self, world: World) -> None:
+    def after_crash(self, world: World) -> Hashable:
         acks = [
             report["call"]["returned"]
             for report in world.reports
@@ -203,6 +200,7 @@ class AckAndDie:
                 "the ACK was made before COMMIT: the publisher may forget the event, and then nobody has it",
                 "the order of COMMIT and of what makes the ACK",
             )
+        return found
 
     def after_recovery(self, world: World) -> None:
         case = world.case

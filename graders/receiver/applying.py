@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graders.engine.explore import World
 from graders.engine.processes import Child, JudgeBroke, is_asleep
 from graders.engine.rules import Call, Case
 from graders.engine.store import Unreadable
 from graders.engine.story import Story
+from graders.engine.world import World
 from graders.receiver.ledger import Books, books_after, found_after_crash, make_store
 from graders.receiver.probes import APPLY
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from graders.engine import store
-from graders.engine.explore import World, explore
+from graders.engine.explore import explore
 from graders.engine.processes import KILLED, Child, Ending, Job
 from graders.engine.rules import Case, Step
 from graders.engine.store import Locked, Unreadable
+from graders.engine.world import World
 from graders.receiver.applying import (
     ONE,
     SHORT_WAIT,
@@ -472,12 +473,8 @@ class ApplyAndDie:
         self.events = events
         self.sent = (events[0], events[0], events[1])
 
-    def first(self, world: World) -> Job:
+    def life(self, world: World) -> Job:
         calls = [one_event(event) for event in self.sent]
-        return world.case.job(APPLY, {"path": str(world.store), "calls": calls}, folder=world.folder)
-
-    def again(self, world: World) -> Job:
-        calls = [one_event(event) for event in self.events]
         return world.case.job(APPLY, {"path": str(world.store), "calls": calls}, folder=world.folder)
 
     def peer(self) -> AbstractContextManager[Any] | None:
@@ -486,7 +483,7 @@ class ApplyAndDie:
     def tell(self, world: World) -> None:
         tell_calls(world, [f"apply_event(con, {seq}, {delta})" for seq, delta in self.sent])
 
-    def after_crash(self, world: World) -> None:
+    def after_crash(self, world: World) -> Hashable:
         found = crash_books(world)
         if found.trouble():
             case = world.case
@@ -498,6 +495,7 @@ class ApplyAndDie:
             world.case.fail(
                 "event 0 is stored once apply_event has returned", f"the next process finds {found}", TORN, ONE
             )
+        return found
 
     def after_recovery(self, world: World) -> None:
         case = world.case

@@ -295,7 +295,7 @@ class StopAndWait:
     for its ACK, sends the next, resends one that was acknowledged already, and closes when all is acknowledged.
 
     It remembers across the receiver's lives what was acknowledged; `committed` is what the store held when the last
-    life ended, which is what the next RESUME must say. Implements `graders.engine.explore.Peer`.
+    life ended, which is what the next RESUME must say. Implements `graders.engine.world.Peer`.
     """
 
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:
@@ -327,6 +327,12 @@ class StopAndWait:
 
     def state(self) -> tuple[bytes, bytes]:
         return self.seen, self.sent
+
+    def memory(self) -> tuple[int, int, int]:
+        return self.acknowledged, self.committed, self.to_resend
+
+    def recall(self, memory: tuple[int, int, int]) -> None:
+        self.acknowledged, self.committed, self.to_resend = memory
 
     def pump(self, story: Story) -> None:
         """Take what has arrived and answer; never waits."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graders.engine.explore import World, explore
+from graders.engine.explore import explore
 from graders.engine.probes import AS_COMMAND, AS_MAIN
 from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case, Step
+from graders.engine.world import World
 from graders.receiver import waiting
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import crash_books, new_store
@@ -337,14 +338,12 @@ class SessionAndDie:
     def __init__(self, events: Sequence[tuple[int, int]]) -> None:
         self.events = events
 
-    def first(self, world: World) -> Job:
+    def life(self, world: World) -> Job:
         peer = world.peer
         assert isinstance(peer, StopAndWait)
         return world.case.job(
             AS_MAIN, folder=world.folder, argv=[HOST, str(peer.port), str(world.store), "--timeout", "30"], load=False
         )
-
-    again = first
 
     def peer(self) -> AbstractContextManager[Any] | None:
         return StopAndWait(self.events)
@@ -352,7 +351,7 @@ class SessionAndDie:
     def tell(self, world: World) -> None:
         """The publisher has told it all while it happened."""
 
-    def after_crash(self, world: World) -> None:
+    def after_crash(self, world: World) -> Hashable:
         peer = world.peer
         assert isinstance(peer, StopAndWait)
         found = crash_books(world)
@@ -369,6 +368,7 @@ class SessionAndDie:
                 "the order of COMMIT and writer.write",
             )
         peer.committed = found.last
+        return found
 
     def after_recovery(self, world: World) -> None:
         peer = world.peer

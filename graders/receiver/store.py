@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from graders.engine import store
-from graders.engine.explore import World, explore
+from graders.engine.explore import explore
 from graders.engine.processes import Job
 from graders.engine.program import Place
 from graders.engine.rules import Call, Case, Step
 from graders.engine.store import Unreadable
+from graders.engine.world import World
 from graders.receiver.applying import new_chapter
 from graders.receiver.interleave import interleave_openers
 from graders.receiver.ledger import (
@@ -26,6 +27,7 @@ from graders.receiver.ledger import (
     books_after,
     books_of,
     connection,
+    found_after_crash,
     look,
     make_events,
     make_store,
@@ -232,10 +234,8 @@ def first_open_killed(case: Case) -> None:
 class FirstOpen:
     """The first `open_store` of a new file is ended; the next must find, or make, a new store."""
 
-    def first(self, world: World) -> Job:
+    def life(self, world: World) -> Job:
         return world.case.job(OPEN, {"path": str(world.store)}, folder=world.folder)
-
-    again = first
 
     def peer(self) -> AbstractContextManager[Any] | None:
         return None
@@ -243,8 +243,12 @@ class FirstOpen:
     def tell(self, world: World) -> None:
         world.story.receiver("opens a file that is not there yet")
 
-    def after_crash(self, world: World) -> None:
+    def after_crash(self, world: World) -> Hashable:
         """Whatever is left may be left; the next open_store has to cope with it."""
+        try:
+            return found_after_crash(world.store)
+        except Unreadable as half_made:
+            return str(half_made)
 
     def after_recovery(self, world: World) -> None:
         case = world.case

@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from graders.engine import explore as exploring
 from graders.engine.probes import AS_COMMAND, AS_MAIN
-from graders.engine.processes import KILLED, Crew, Ending, Job, Method, Stops, Workshop
+from graders.engine.processes import KILLED, Crew, Detail, Ending, Job, Method, Stops, Workshop
 from graders.engine.program import Program
 from graders.engine.rules import Case
 from graders.engine.sections import Line
@@ -151,37 +150,49 @@ def test_a_child_has_no_descriptor_of_the_servers(workshop: Workshop) -> None:
 SOURCE = "def work():\n    a = 1\n    b = 2\n    return a + b\n\nwork()\n"
 
 
-def test_a_kill_fires_exactly_where_it_was_asked_for(workshop: Workshop) -> None:
-    with workshop.start(job_for(workshop, SOURCE, stops=Stops("pause"))) as child:
-        stops = []
+@pytest.mark.parametrize("detail", ["line", "instruction"])
+def test_a_kill_fires_exactly_where_it_was_asked_for(workshop: Workshop, detail: Detail) -> None:
+    stops = []
+    with workshop.start(job_for(workshop, SOURCE, stops=Stops("pause", detail=detail))) as child:
         for message in child.messages():
             if message["event"] == "stop":
-                stops.append(tuple(message["at"]))
+                stops += [tuple(at) for at in (*message["unseen"], message["at"])]
                 child.go_on()
     assert [stop[0] for stop in stops if stop[1] == "line"] == [1, 6, 2, 3, 4]
+    assert (len(stops) > 10) is (detail == "instruction")
     for stop in stops:
-        with workshop.start(job_for(workshop, SOURCE, stops=Stops("kill", stop))) as child:
+        with workshop.start(job_for(workshop, SOURCE, stops=Stops("kill", stop, detail))) as child:
             (message,) = child.messages()
             assert (message["event"], tuple(message["at"])) == ("killing", stop)
             assert child.ending() == KILLED
 
 
-def test_every_line_and_every_state_gets_a_kill() -> None:
-    stops = [
-        exploring.Stop((line, "line", number), state)
-        for number, (line, state) in enumerate(
-            [
-                (1, ("a", b"", b"")),
-                (2, ("a", b"", b"")),
-                (3, ("a", b"", b"")),
-                (3, ("b", b"", b"")),
-                (4, ("b", b"", b"")),
-                (1, ("b", b"", b"")),
-            ]
-        )
-    ]
-    assert exploring._plan(stops, rows=range(1, 8)) == [[0], [2], [3], [5], [1, 4]]
-    assert exploring._plan(stops, rows=range(7, 8)) == [[0], [2], [3], [5]]
+def test_statements_writes_and_threads_have_stops(workshop: Workshop) -> None:
+    source = (
+        "import socket, sqlite3, threading\n"
+        "con = sqlite3.connect('x.db', isolation_level=None)\n"
+        "con.executescript('CREATE TABLE t (a); BEGIN; INSERT INTO t VALUES (1); COMMIT;')\n"
+        "ours, theirs = socket.socketpair(socket.AF_UNIX)\n"
+        "with socket.create_server(('127.0.0.1', 0)) as server:\n"
+        "    client = socket.create_connection(server.getsockname())\n"
+        "    client.sendall(b'x')\n"
+        "def other():\n"
+        "    return 1\n"
+        "thread = threading.Thread(target=other)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    found = []
+    with workshop.start(job_for(workshop, source, stops=Stops("pause", detail="instruction"))) as child:
+        for message in child.messages():
+            if message["event"] == "stop":
+                found.append((tuple(message["at"]), message["threads"]))
+                child.go_on()
+    stops = [at for at, _ in found]
+    assert [at for at in stops if at[1] == "statement"] == [(3, "statement", number) for number in (1, 2, 3, 4)]
+    assert [at for at in stops if at[1] == "write"] == [(7, "write", 1)]
+    assert (9, "line", 1) in stops
+    assert not found[0][1] and found[-1][1]
 
 
 def test_a_judgement_that_is_given_up_ends_its_children(workshop: Workshop) -> None:
