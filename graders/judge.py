@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from graders.engine import sections
 from graders.engine.processes import Crew, JudgeBroke, Method, ServerGone, Workshop
 from graders.engine.program import Program, compose
-from graders.engine.rules import Broken, Case, Rule, Step, Unit
+from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
+from graders.engine.stops import At, name_of
 from graders.engine.store import Locked, Unreadable
 from graders.engine.story import Story
 from graders.registry import unit as find_unit
@@ -70,6 +71,63 @@ def judge(
             raise
     exploration = sum((result.exploration for result in judged), Exploration())
     return Verdict(unit, seed, tuple(result.verdict for result in judged), exploration)
+
+
+def replay(
+    source: str, rule: str, crashes: Sequence[At], *, unit: str = "receiver", seed: int | None = None
+) -> Finding:
+    """Make one run of an exploration again: the program is ended at each of `crashes`, in one life each.
+
+    The finding has the run's story, also where all is well. Raises KeyError for a rule that does not end programs at
+    stops of its own choice, and NotMet where the program does not come by a stop.
+    """
+    chosen = find_unit(unit)
+    step = chosen.step(rule.partition("/")[0])
+    found = next((known for known in step.rules if known.id == rule and known.explores), None)
+    if found is None:
+        there = ", ".join(known.id for each in chosen.steps for known in each.rules if known.explores)
+        raise KeyError(f"{rule} has no runs to replay; there are runs of {there}")
+    learner = sections.split(source, [known.name for known in chosen.steps], chosen.file_name)
+    with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, False)
+        return bench.replay(step, found, crashes)
+
+
+@dataclass(frozen=True)
+class CrashMap:
+    """What happens if the program is ended: its text, the rule whose exploration tells, and the fate of every state."""
+
+    rule: str
+    sentence: str
+    program: Program
+    fates: Sequence[Fate]
+    exploration: Exploration
+    trouble: Finding | None  # what keeps the program from running through at all
+
+
+def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None) -> CrashMap:
+    """End the program of a learner's file everywhere, and note what comes of it, also after the first broken promise.
+
+    The rule is that of the last step in the file which ends programs at all. Raises KeyError where there is none yet.
+    """
+    chosen = find_unit(unit)
+    learner = sections.split(source, [step.name for step in chosen.steps], chosen.file_name)
+    there = [(step, rule) for step in chosen.steps if learner.has(step.name) for rule in step.rules if rule.explores]
+    if not there:
+        wanted = next(step.name for step in chosen.steps if any(rule.explores for rule in step.rules))
+        raise KeyError(f"nothing in the file can be ended yet: the first step with a map is {wanted}")
+    step, rule = there[-1]
+    with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, False)
+        program = bench.compose(step.name, replaced=set(), unloadable=set())
+        case = Case(Crew(workshop), program, bench.seed, rule.id, fates=[])
+        try:
+            rule.judge(case)
+            trouble = None
+        except Broken as broken:
+            trouble = bench.broken(rule, broken, case)
+    assert case.fates is not None
+    return CrashMap(rule.id, rule.sentence, program, case.fates, case.exploration, None if case.fates else trouble)
 
 
 @dataclass(frozen=True)
@@ -217,6 +275,14 @@ class _Bench:
         exploration = sum((explored for _, explored in results), Exploration())
         return _Judged(StepVerdict(step.name, step.title, findings), exploration, loads=True)
 
+    def replay(self, step: Step, rule: Rule, crashes: Sequence[At]) -> Finding:
+        case = Case(Crew(self.workshop), self.program(step.name), self.seed, rule.id, replay=crashes)
+        try:
+            rule.judge(case)
+        except Broken as broken:
+            return self.broken(rule, broken, case)
+        return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points, story=tuple(case.story.lines()))
+
     def judge_rule(self, rule: Rule, program: Program, crew: Crew) -> tuple[Finding, Exploration]:
         """One rule's finding. The judge's own faults become the outcome `error`, after a second try."""
         for attempt in (1, 2):
@@ -247,6 +313,7 @@ class _Bench:
             return ADDRESS.sub("", PORT.sub(r"\1PORT", here))
 
         told = Broken(tidy(broken.expected), tidy(broken.observed), tidy(broken.cause), tidy(broken.look), broken.where)
+        told.crashes = broken.crashes
         finding = _broken(rule, told, broken.story or case.story)
         return replace(finding, story=tuple(map(tidy, finding.story)))
 
@@ -304,6 +371,8 @@ def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
     evidence: dict[str, object] = {"expected": broken.expected, "observed": broken.observed}
     if broken.where is not None:
         evidence["where"] = {"file": broken.where.file, "line": broken.where.line, "text": broken.where.text.strip()}
+    if broken.crashes:
+        evidence["crashes"] = [name_of(at) for at in broken.crashes]
     return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story.lines()), evidence)
 
 

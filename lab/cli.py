@@ -19,6 +19,8 @@ VERBS = {
     "open": "lab.cli:open_lab",
     "test": "lab.cli:test",
     "check": "lab.cli_check:check",
+    "replay": "lab.cli_replay:replay",
+    "map": "lab.cli_map:crash_map",
     "build": "lab.build:build",
 }
 

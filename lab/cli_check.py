@@ -18,6 +18,7 @@ from lab.cli import Refusal
 if TYPE_CHECKING:
     from graders.engine.processes import Method
     from graders.engine.rules import Unit
+    from graders.report.text import Paint
     from graders.verdict import Verdict
 
 ALL_PASS, SOME_FAIL, COULD_NOT_TELL = 0, 1, 3  # 2 is click's and Refusal's: wrong usage, no file
@@ -64,15 +65,15 @@ def check(
     """
     if sandbox == "require":
         raise Refusal("the sandbox is not built yet; use --sandbox auto")
-    with _ended_in_one_line():
-        chosen = _find_unit(unit)
+    with ended_in_one_line():
+        chosen = find_unit(unit)
         wanted = _find_steps(chosen, steps)
         verdict = _judge(file, chosen, wanted, seed, method)
         _write(_render(verdict, form, str(file)))
     sys.exit(COULD_NOT_TELL if verdict.broken else ALL_PASS if verdict.passed else SOME_FAIL)
 
 
-def _find_unit(name: str) -> Unit:
+def find_unit(name: str) -> Unit:
     from graders import registry
 
     known = {unit.name: unit for unit in registry.units()}
@@ -146,14 +147,19 @@ def _render(verdict: Verdict, form: str, file: str) -> str:
 
     if not sys.stdout.isatty():
         return text.render(verdict, file=file)
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    paint = None if plain else lambda kind, words: click.style(words, **COLOURS[kind])
-    return text.render(verdict, file=file, width=min(shutil.get_terminal_size().columns, WIDEST), paint=paint)
+    return text.render(verdict, file=file, width=min(shutil.get_terminal_size().columns, WIDEST), paint=painter())
+
+
+def painter() -> Paint:
+    """Colours for a terminal that shows them, else plain text."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
+        return lambda _, words: words
+    return lambda kind, words: click.style(words, **COLOURS[kind])
 
 
 def _write(report: str) -> None:
     try:
-        click.echo(_for_stream(report, sys.stdout))
+        click.echo(for_stream(report, sys.stdout))
     except BrokenPipeError:
         raise  # click ends quietly: the reader has seen enough
     except OSError as error:
@@ -162,7 +168,7 @@ def _write(report: str) -> None:
         sys.exit(COULD_NOT_TELL)
 
 
-def _for_stream(text: str, stream: TextIO) -> str:
+def for_stream(text: str, stream: TextIO) -> str:
     """The text with what the stream's encoding does not have replaced by something like it."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
@@ -182,7 +188,7 @@ class _Ended(BaseException):
 
 
 @contextlib.contextmanager
-def _ended_in_one_line() -> Iterator[None]:
+def ended_in_one_line() -> Iterator[None]:
     """Ctrl-C, and a polite request to end, leave one line and nothing running."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are another thread's business

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from lab.drawing import Drawing, Message, PowerCut, Row, sequence
+from graders.report.drawing import Drawing, Message, PowerCut, Row, sequence
 
 IMAGE = re.compile(r"!\[(?P<alt>[^\]]*)\]\([^)]*\)")
 THREE_LANES = ("publisher", "receiver", "store")

@@ -26,8 +26,8 @@ from random import Random
 
 from graders.engine.processes import KILLED, Detail, JudgeBroke, Stops
 from graders.engine.program import Place
-from graders.engine.rules import Broken, Case
-from graders.engine.stops import At
+from graders.engine.rules import Broken, Case, Fate, NotMet
+from graders.engine.stops import MOMENTS, At, name_of
 from graders.engine.story import Event
 from graders.engine.world import Scenario, World, live
 from graders.verdict import Exploration
@@ -38,7 +38,6 @@ MOST_STOPS = 50_000
 DEEPEST = 3  # crashes, one after the other
 MOST_REMAINS = 64  # different things that crashes of one program can leave; a right one has about ten
 KILLS_AT_ONCE = max(2, os.cpu_count() or 1)
-MOMENTS = {"line": "before", "instruction": "in the middle of", "statement": "inside", "write": "before the write in"}
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,21 @@ class Stop:
     def line(self) -> int:
         return self.at[0]
 
-    def told(self, where: Place | None) -> str:
-        """When the process is ended there, in words; `where` is the line as a place in the learner's file."""
-        if not self.line:
-            return "in a library that the program has started, " + MOMENTS[self.at[1]].partition(" ")[0] + " a call"
-        shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
-        return f"{MOMENTS[self.at[1]]} {shown}"
+
+def told(at: At, where: Place | None) -> str:
+    """When the process is ended there, in words; `where` is the line as a place in the learner's file."""
+    line, kind, _ = at
+    if not line:
+        return "between two lines" if kind == "instruction" else f"in a library, {MOMENTS[kind]} it"
+    shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
+    return f"{MOMENTS[kind]} {shown}"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the contract says about what a crash has left; the scenario's word."""
+
+    what: Hashable
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Remains:
     files: Mapping[str, bytes] = field(default_factory=dict)
     memory: Hashable = None
     run: tuple[At, ...] = ()
+    places: tuple[int, ...] = ()  # of the run's stops, each among the stops of its life
     story: tuple[Event, ...] = ()
 
 
@@ -76,6 +85,7 @@ class Life:
 
     start: Remains
     stops: Sequence[Stop]
+    traffic: Sequence[tuple[bytes, bytes]]  # what the peer has seen and sent, by state
     threads: bool
 
     @property
@@ -88,7 +98,11 @@ def explore(case: Case, scenario: Scenario, *, whole: bool = False) -> None:
 
     Raises Broken with the story of the shortest run that fails.
     """
-    _Explorer(case, scenario, whole).explore()
+    explorer = _Explorer(case, scenario, whole)
+    if case.replay is None:
+        explorer.explore()
+    else:
+        explorer.replay(case.replay)
 
 
 def ends_of_states(stops: Sequence[Stop]) -> list[tuple[int, int]]:
@@ -126,11 +140,11 @@ class _Explorer:
         self.rows: Container[int] = case.program.all_rows if whole else case.program.own_rows
         self.lock = threading.Lock()
         self.kills = 0
-        self.states: set[int] = set()  # of the first life
-        self.fired: set[int] = set()  # those in which a kill fired
+        self.first_life: Life | None = None
+        self.fired: set[int] = set()  # states of it in which a kill fired
         self.left: dict[int, Hashable] = {}  # what a kill in each state of the first life has left
-        self.known: dict[Hashable, Remains] = {}
-        self.new: list[Remains] = []
+        self.known: set[Hashable] = set()  # what crashes have left that is looked at already
+        self.new: dict[Hashable, Remains] = {}
         self.failures: dict[tuple[int, int], Broken] = {}  # by length of the run, and place of its last stop
 
     def explore(self) -> None:
@@ -143,25 +157,46 @@ class _Explorer:
                     lives = list(pool.map(self.look, starts))
                     points += sum(len(life.stops) for life in lives)
                     states += sum(len(life.states) for life in lives)
-                    self.states = self.states or lives[0].states
+                    self.first_life = self.first_life or lives[0]
                     work = [run for life in lives for run in self.plan(life)]
                     for done in [pool.submit(run) for run in work]:
                         done.result()
-                    starts, self.new = self.new, []
+                    starts = self.next_starts()
             finally:
                 seconds = round(time.monotonic() - started, 3)
                 self.case.exploration += Exploration(points, states, self.kills, seconds)
+        assert self.first_life is not None
+        if self.case.fates is not None:
+            self.case.fates += self.fates(self.first_life)
         if self.failures:
             raise self.failures[min(self.failures)]
-        if missed := self.states - self.fired:
+        if missed := self.first_life.states - self.fired:
             raise JudgeBroke(
-                f"{len(missed)} of {len(self.states)} states were never met again: "
+                f"{len(missed)} of {len(self.first_life.states)} states were never met again: "
                 "the program takes another path each time"
             )
 
+    def fates(self, life: Life) -> Iterator[Fate]:
+        """What came of the crashes in each state of the first life."""
+        broken = {life.stops[size[1]].state: failure for size, failure in self.failures.items() if size[0] == 1}
+        for state in sorted(life.states):
+            stops = [stop.at for stop in life.stops if stop.state == state]
+            left = self.left.get(state)
+            seen, sent = life.traffic[state]
+            yield Fate(stops, str(left[0]) if isinstance(left, tuple) else "", seen, sent, broken.get(state))
+
+    def next_starts(self) -> list[Remains]:
+        """What crashes have left that was not there before, in the order in which one run would come by it."""
+        self.known |= self.new.keys()
+        if len(self.known) > MOST_REMAINS:
+            raise JudgeBroke(f"crashes of this program leave more than {MOST_REMAINS} different things")
+        starts = sorted(self.new.values(), key=lambda remains: remains.places)
+        self.new = {}
+        return starts
+
     def look(self, start: Remains) -> Life:
         """Let a life go to its end, and note the state of the world at each of its stops."""
-        numbers: dict[Hashable, int] = {}
+        numbers: dict[tuple[str, bytes, bytes], int] = {}
         stops: list[Stop] = []
         threads = False
         with self.world(start) as world:
@@ -184,7 +219,7 @@ class _Explorer:
             if world.ending == KILLED or len(stops) > MOST_STOPS:
                 raise JudgeBroke(f"the run that looks for stops ended after {len(stops)}: {world.ending}")
             self.scenario.after_recovery(world)
-        return Life(start, stops, threads)
+        return Life(start, stops, [state[1:] for state in numbers], threads)
 
     @contextmanager
     def world(self, start: Remains) -> Iterator[World]:
@@ -199,6 +234,7 @@ class _Explorer:
                 yield world
             except Broken as broken:
                 broken.story = world.story
+                broken.crashes = broken.crashes or start.run
                 raise
 
     def plan(self, life: Life) -> list[Callable[[], None]]:
@@ -245,7 +281,11 @@ class _Explorer:
     def beaten(self, life: Life, number: int) -> bool:
         """Whether a shorter run fails already: that is the one that will be told."""
         with self.lock:
-            return bool(self.failures) and min(self.failures) < (len(life.start.run) + 1, number)
+            return (
+                self.case.fates is None
+                and bool(self.failures)
+                and min(self.failures) < (len(life.start.run) + 1, number)
+            )
 
     def fail(self, size: tuple[int, int], broken: Broken) -> None:
         with self.lock:
@@ -253,38 +293,61 @@ class _Explorer:
 
     def crashes(self, life: Life, run: Sequence[int], recover: bool) -> int:
         """How many kills fired, up to the first stop that was not met."""
-        with self.world(life.start) as world:
-            where = None
-            try:
-                for done, number in enumerate(run):
-                    stop = life.stops[number]
-                    if done:
-                        world.story.receiver("starts again, and is ended again")
-                    if not self.crash(world, stop):
-                        return done
-                    where = self.case.program.place(stop.line)
-                    self.scenario.tell(world)
-                    world.story.receiver(f"the power goes out {stop.told(where)}: SIGKILL")
-                    left = self.scenario.after_crash(world)
-                    world.reports.clear()
-                    if len(run) == 1:
-                        self.compare(life, number, world, left)
+        done: list[At] = []
+        with self.world(life.start) as world, self.told_with(life.start, done):
+            for number in run:
+                if done:
+                    world.story.receiver("starts again, and is ended again")
+                left = self.crash(world, life.stops[number].at, done)
+                if left is None:
+                    break
+                if len(run) == 1:
+                    self.compare(life, number, world, left.what)
+            else:
                 if recover:
                     self.recover(world)
-            except Broken as broken:
-                broken.where = broken.where or where
-                raise
-        return len(run)
+        return len(done)
 
-    def crash(self, world: World, stop: Stop) -> bool:
-        """End a life at `stop`; False where it was not met."""
-        detail: Detail = "instruction" if stop.at[1] == "instruction" else "line"
-        live(world, replace(self.scenario.life(world), stops=Stops("kill", stop.at, detail)))
+    def replay(self, crashes: Sequence[At]) -> None:
+        """Make one run again. Raises NotMet where the program does not come by a stop, or comes by it no more."""
+        done: list[At] = []
+        with self.world(Remains()) as world, self.told_with(Remains(), done):
+            for at in crashes:
+                if done:
+                    world.story.receiver("starts again, and is ended again")
+                if self.crash(world, at, done) is None:
+                    raise NotMet(name_of(at))
+            if done:
+                self.recover(world)
+            else:
+                live(world, self.scenario.life(world))
+                self.scenario.after_recovery(world)
+            self.case.story.events += world.story.events
+
+    @contextmanager
+    def told_with(self, start: Remains, done: Sequence[At]) -> Iterator[None]:
+        """What breaks is told with the crashes `done`, and points at the last of them."""
+        try:
+            yield
+        except Broken as broken:
+            broken.crashes = (*start.run, *done)
+            broken.where = broken.where or (self.case.program.place(done[-1][0]) if done else None)
+            raise
+
+    def crash(self, world: World, at: At, done: list[At]) -> Left | None:
+        """End a life at `at`, and give back what it has left; None where the stop was not met."""
+        detail: Detail = "instruction" if at[1] == "instruction" else "line"
+        live(world, replace(self.scenario.life(world), stops=Stops("kill", at, detail)))
         if world.ending != KILLED or not world.reports or world.reports[-1].get("event") != "killing":
-            return False
+            return None
         with self.lock:
             self.kills += 1
-        return True
+        done.append(at)
+        self.scenario.tell(world)
+        world.story.receiver(f"the power goes out {told(at, self.case.program.place(at[0]))}: SIGKILL")
+        left = Left(self.scenario.after_crash(world))
+        world.reports.clear()
+        return left
 
     def recover(self, world: World) -> None:
         world.story.receiver("starts again: a new process, the same file")
@@ -306,11 +369,10 @@ class _Explorer:
                         "the program's files depend on something that the judge does not see"
                     )
             if remains not in self.known and len(life.start.run) < DEEPEST:
-                run = (*life.start.run, life.stops[number].at)
-                self.known[remains] = Remains(world.files(), remains[1], run, tuple(world.story.events))
-                self.new.append(self.known[remains])
-                if len(self.known) > MOST_REMAINS:
-                    raise JudgeBroke(f"crashes of this program have left more than {MOST_REMAINS} different things")
+                places = (*life.start.places, number)
+                if remains not in self.new or places < self.new[remains].places:  # threads must not decide
+                    run = (*life.start.run, life.stops[number].at)
+                    self.new[remains] = Remains(world.files(), remains[1], run, places, tuple(world.story.events))
 
 
 def _shape(files: Mapping[str, bytes]) -> Hashable:

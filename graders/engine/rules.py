@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from graders.engine.processes import Child, Crew, Job
 from graders.engine.program import Place, Program
+from graders.engine.stops import At
 from graders.engine.story import Story
 from graders.verdict import Exploration
 
@@ -30,6 +31,7 @@ class Rule:
     name: str
     points: float
     judge: RuleFunction
+    explores: bool = False  # whether it ends the program at every stop; then it can replay a run, and draw a map
 
     @property
     def id(self) -> str:
@@ -52,11 +54,11 @@ class Step:
     title: str = ""
     hints: tuple[str, ...] = ()
 
-    def rule(self, points: float, name: str = "") -> Callable[[RuleFunction], RuleFunction]:
+    def rule(self, points: float, name: str = "", *, explores: bool = False) -> Callable[[RuleFunction], RuleFunction]:
         """Declare the decorated function as a rule worth `points`; `name` where the function's own will not do."""
 
         def declare(function: RuleFunction) -> RuleFunction:
-            self.rules.append(Rule(self.name, name or function.__name__, points, function))
+            self.rules.append(Rule(self.name, name or function.__name__, points, function, explores))
             return function
 
         return declare
@@ -79,6 +81,7 @@ class Broken(Exception):
         self.look = look
         self.where = where
         self.story: Story | None = None  # where it is not the case's own: the story of one run of many
+        self.crashes: tuple[At, ...] = ()  # where that run was ended, in one life each
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,23 @@ class Call:
         return self.raised is not None and self.raised.is_a(name)
 
 
+@dataclass(frozen=True)
+class Fate:
+    """What happens if the program is ended in one state of the world: the stops of that state, what is in the store
+    then, what the peer has seen and sent, and the promise that breaks, if one does.
+    """
+
+    stops: Sequence[At]
+    left: str
+    seen: bytes
+    sent: bytes
+    broken: Broken | None
+
+
+class NotMet(Exception):
+    """A replayed run did not come by a stop. The text names it."""
+
+
 @dataclass
 class Case:
     """One rule at work: the learner's program, a folder, seeded randomness, and the story so far."""
@@ -128,6 +148,8 @@ class Case:
     seed: int
     rule: str
     thorough: bool = False
+    replay: Sequence[At] | None = None  # the one run that an exploration is to make, instead of all
+    fates: list[Fate] | None = None  # where an exploration is to write down what it finds in each state
     story: Story = field(default_factory=Story)
     exploration: Exploration = field(default_factory=Exploration)
 

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graders.engine.child import Session
 
-At = tuple[int, str, int]  # line (0: none of the learner's is running), kind, occurrence from 1
+At = tuple[int, str, int]  # line (0: none, or a library's), kind, occurrence from 1
+MOMENTS = {"line": "before", "instruction": "in the middle of", "statement": "inside", "write": "before the write in"}
 
 # Nobody outside can tell whether one of these has run: it stays between the frame and the interpreter. What Python code
 # it may call (a property, a comparison) has stops of its own. Calls, awaits, iteration and all that may free an object
@@ -47,6 +48,19 @@ UNSEEN = frozenset(
     if name in dis.opmap
 )
 NEW_NAME = dis.opmap["STORE_NAME"]
+
+
+def name_of(at: At) -> str:
+    """A stop as one word, `line:kind:occurrence`, for a command line."""
+    return ":".join(map(str, at))
+
+
+def stop_named(name: str) -> At:
+    """The inverse of `name_of`. Raises ValueError."""
+    line, kind, occurrence = name.split(":")
+    if kind not in MOMENTS:
+        raise ValueError(f"there is no kind of stop {kind!r}")
+    return int(line), kind, int(occurrence)
 
 
 def watch(session: Session, path: str, mode: str, detail: str, at: At | None) -> None:
@@ -88,7 +102,7 @@ class _Watcher:
             self.line_of = None
             same = self.before is frame and not self.threads
             self.before = frame if self.nobody_sees(frame) else None
-            self.stop(frame.f_lineno, kind, same)
+            self.stop(frame.f_lineno or 0, kind, same)  # what Python adds may have no line
         elif event == "line":
             if self.instructions:
                 self.line_of = frame
@@ -109,7 +123,7 @@ class _Watcher:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != self.path:
             frame = frame.f_back
-        self.stop(frame.f_lineno if frame is not None else 0, kind)
+        self.stop(frame.f_lineno or 0 if frame is not None else 0, kind)
 
     def stop(self, line: int, kind: str, same: bool = False) -> None:
         with self.lock:

@@ -162,7 +162,7 @@ def expect_sqlite_error(case: Case, event: tuple[int, int], report: Report, reas
         )
 
 
-@STEP.rule(0.5)
+@STEP.rule(0.5, explores=True)
 def committed_first(case: Case) -> None:
     """Killed at any line: an ACK that existed is for an event that the next process finds in the store."""
     explore(case, AckAndDie(make_events(case, 2)))

@@ -458,7 +458,7 @@ def books_found(case: Case, path: Path) -> Books:
     return found
 
 
-@STEP.rule(0.5)
+@STEP.rule(0.5, explores=True)
 def killed_anywhere(case: Case) -> None:
     """Killed at any line and applied again by a new process, every event is counted once, and the books always
     balance.

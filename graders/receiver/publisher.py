@@ -303,6 +303,7 @@ class StopAndWait:
         self.acknowledged = -1
         self.committed = -1
         self.trouble: tuple[str, str] | None = None
+        self.trouble_at = 0  # events of the story up to there
         self.to_resend = 1 if len(events) > 1 else 0
         self.seen = b""
         self.sent = b""
@@ -384,7 +385,7 @@ class StopAndWait:
             self.resumed = True
             if line != b"RESUME %d\n" % self.committed:
                 expected = f"the receiver starts with `RESUME {self.committed}`, the committed cursor"
-                self._note(expected, f"it sends {show_bytes(line)}")
+                self._note(expected, f"it sends {show_bytes(line)}", story)
             self._send(self.acknowledged + 1, story)
         elif line == b"ACK %d\n" % self.awaited:
             self.acknowledged = max(self.acknowledged, self.awaited)
@@ -392,10 +393,12 @@ class StopAndWait:
             self.to_resend = -1 if resend else self.to_resend
             self._send(self.awaited if resend else self.acknowledged + 1, story)
         else:
-            self._note(f"the receiver sends `ACK {self.awaited}`", f"it sends {show_bytes(line)}")
+            self._note(f"the receiver sends `ACK {self.awaited}`", f"it sends {show_bytes(line)}", story)
 
-    def _note(self, expected: str, observed: str) -> None:
-        self.trouble = self.trouble or (expected, observed)
+    def _note(self, expected: str, observed: str, story: Story) -> None:
+        if self.trouble is None:
+            self.trouble = (expected, observed)
+            self.trouble_at = len(story.events)
 
     def _send(self, seq: int, story: Story) -> None:
         assert self.connection is not None

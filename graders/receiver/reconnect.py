@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from graders.engine.explore import explore
 from graders.engine.probes import AS_COMMAND, AS_MAIN
@@ -324,7 +324,7 @@ def two_processes(case: Case) -> None:
         expect_books(case, path, books_after(events), "in the end", "event 1 was lost, or counted twice")
 
 
-@STEP.rule(1.0)
+@STEP.rule(1.0, explores=True)
 def killed_anywhere(case: Case) -> None:
     """Killed at any line of a session and started again: no event is lost, none is counted twice, no ACK was a lie."""
     explore(case, SessionAndDie(make_events(case, 3)), whole=True)
@@ -354,8 +354,10 @@ class SessionAndDie:
     def after_crash(self, world: World) -> Hashable:
         peer = world.peer
         assert isinstance(peer, StopAndWait)
-        found = crash_books(world)
         case = world.case
+        if peer.trouble:
+            self.fail_at_trouble(world, peer)
+        found = crash_books(world)
         if found.trouble():
             case.fail(
                 "total is the ledger's sum, last its greatest seq, and there is no hole", found.trouble(), BETWEEN
@@ -375,7 +377,7 @@ class SessionAndDie:
         assert isinstance(peer, StopAndWait)
         case = world.case
         if peer.trouble:
-            case.fail(*peer.trouble)
+            self.fail_at_trouble(world, peer)
         if world.ending != Ending(0):
             words = world.last_words.strip().splitlines()
             told = f"; its last line on standard error is `{words[-1][:SHOWN]}`" if words else ""
@@ -383,6 +385,11 @@ class SessionAndDie:
         found = crash_books(world)
         if found != books_after(self.events):
             case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", BETWEEN)
+
+    def fail_at_trouble(self, world: World, peer: StopAndWait) -> NoReturn:
+        assert peer.trouble is not None
+        del world.story.events[peer.trouble_at :]  # what came after the first broken promise only hides it
+        world.case.fail(*peer.trouble)
 
 
 BETWEEN = "what is stored together and what is stored apart: a crash falls between any two COMMITs"

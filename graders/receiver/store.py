@@ -225,7 +225,7 @@ def _keeps_what_is_strange(case: Case) -> None:
             )
 
 
-@STEP.rule(0.5)
+@STEP.rule(0.5, explores=True)
 def first_open_killed(case: Case) -> None:
     """A process that dies anywhere inside its first `open_store` leaves a file that the next one opens as new."""
     explore(case, FirstOpen())

@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from graders.report import parts
+from graders.report import parts, sequence
 from graders.verdict import Outcome, StepVerdict, Verdict
 
 WORDS = {
@@ -31,12 +31,18 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 def render(verdict: Verdict, *, file: str | None = None) -> str:
     """The fragment. `file` is how the reader names the file on a command line (default: the unit's own name)."""
-    command = parts.command(verdict, file or parts.file_name(verdict))
-    return _template().render(verdict=verdict, command=command)
+    file = file or parts.file_name(verdict)
+    return _template().render(verdict=verdict, file=file, command=parts.command(verdict, file))
 
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
+    return environment().get_template("report.html.j2")
+
+
+@lru_cache(maxsize=1)
+def environment() -> jinja2.Environment:
+    """What the templates of this folder may use. Everything is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -44,9 +50,16 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"parts": parts, "words": WORDS, "colours": COLOURS, "lanes": parts.LANES, "split": split}
+    environment.globals |= {
+        "parts": parts,
+        "words": WORDS,
+        "colours": COLOURS,
+        "lanes": parts.LANES,
+        "split": split,
+        "sequence": sequence,
+    }
     environment.filters |= {"visible": parts.visible, "prose": prose, "points": parts.points}
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def split(step: StepVerdict) -> dict[str, object]:

@@ -111,13 +111,23 @@ def explored(exploration: Exploration) -> str:
         return ""
     return (
         f"{exploration.points} moments at which the process can end, {exploration.states} different states among them, "
-        f"{exploration.kills} real kills, each with a real restart"
+        f"{exploration.kills} real kills, and real restarts from all that they left"
     )
 
 
 def file_name(verdict: Verdict) -> str:
     """The unit's file."""
     return registry.unit(verdict.unit).file_name
+
+
+def replay_command(verdict: Verdict, file: str, finding: Finding) -> str:
+    """The command that makes the one run again in which the rule broke, or "" where it was no run with crashes."""
+    crashes = finding.evidence.get("crashes")
+    if not crashes:
+        return ""
+    words = ["recovery-lab", "replay", file, finding.rule, *map(str, crashes)]
+    words += ["--unit", verdict.unit] if verdict.unit != DEFAULT_UNIT else []
+    return visible(shlex.join([*words, "--seed", str(verdict.seed)]))
 
 
 def command(verdict: Verdict, file: str) -> str:

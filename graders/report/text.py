@@ -22,15 +22,25 @@ WORDS = {Outcome.PASS: "pass", Outcome.FAIL: "FAIL", Outcome.ERROR: "ERROR", Out
 def render(verdict: Verdict, *, file: str | None = None, width: int = WIDTH, paint: Paint | None = None) -> str:
     """The whole report. `file` is how the reader names the file on a command line (default: the unit's own name)."""
     page = _Page(width, paint or (lambda _, text: text))
-    lines = [line for step in verdict.steps for line in page.step(step)]
+    file = file or parts.file_name(verdict)
+    lines = [line for step in verdict.steps for line in page.step(step, verdict, file)]
     while lines and not lines[-1]:
         lines.pop()
-    return "\n".join([*lines, "", *page.summary(verdict, file or parts.file_name(verdict))])
+    return "\n".join([*lines, "", *page.summary(verdict, file)])
 
 
 def story_lines(finding: Finding) -> list[str]:
     """The story alone, in its three columns."""
     return list(_Page(WIDTH, lambda _, text: text).story(parts.events(finding)))
+
+
+def replayed(finding: Finding) -> str:
+    """One run alone: its story, and what came of it."""
+    page = _Page(WIDTH, lambda _, text: text)
+    story = [*page.wrap(finding.sentence, ""), *page.story(parts.events(finding)), ""]
+    if finding.outcome is Outcome.PASS:
+        return "\n".join([*story, "kept    the promise is kept in this run"])
+    return "\n".join([*story, *(line for row in parts.rows(finding) for line in page.row(row))])
 
 
 class _Page:
@@ -40,7 +50,7 @@ class _Page:
         self.width = max(width, 50)
         self.paint = paint
 
-    def step(self, step: StepVerdict) -> Iterator[str]:
+    def step(self, step: StepVerdict, verdict: Verdict, file: str) -> Iterator[str]:
         word = self.paint(step.outcome, f"{WORDS[step.outcome]:<5}")
         score = f"{parts.points(step.score):>4} of {parts.points(step.max_score)}"
         name = self.paint("strong", f"{parts.visible(step.step):<16}")
@@ -49,6 +59,9 @@ class _Page:
             yield from self.judge_error(finding)
         for finding in parts.with_outcome(step, Outcome.FAIL):
             yield from self.broken(finding)
+            if again := parts.replay_command(verdict, file, finding):
+                yield ""
+                yield f"    {self.paint('faint', 'This run again')}  {again}"  # in one line, to be copied
         if skipped := parts.with_outcome(step, Outcome.SKIPPED):
             yield ""
             yield from self.wrap(f"skipped: {parts.names(skipped)}. {parts.why_skipped(skipped)}", "  ")

@@ -10,7 +10,8 @@ import nbformat
 import pytest
 
 from graders import registry
-from lab import drawing, pictures
+from graders.report import drawing
+from lab import pictures
 
 SVG = "{http://www.w3.org/2000/svg}"
 SOURCES = Path(__file__).resolve().parents[2] / "solutions" / "receiver"

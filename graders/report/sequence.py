@@ -1,0 +1,100 @@
+"""A story as a sequence diagram: three lanes, time downwards, arrows for what went over the connection, a jagged line
+where the power goes out, and at the end the first moment at which a promise is broken.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import textwrap
+from collections.abc import Sequence
+
+from graders.report.drawing import Drawing
+from graders.report.parts import Event
+from graders.verdict import Finding
+
+WIDTH = 860
+AT = {"publisher": 110, "receiver": 400, "store": 690}
+LINE = 18  # pixels from one line of text to the next
+GAP = 14  # pixels between two events
+TOP = 64
+LETTERS = {"publisher": 40, "receiver": 40, "store": 22}  # that fit beside a lane
+ACROSS = 96  # that fit below all lanes
+DATA = re.compile(r"`([^`]+)`")
+
+
+def image(finding: Finding, events: Sequence[Event]) -> str:
+    """The diagram as the address of an image, so that it goes wherever a picture may stand."""
+    return "data:image/svg+xml;base64," + base64.b64encode(draw(finding, events).encode()).decode("ascii")
+
+
+def draw(finding: Finding, events: Sequence[Event]) -> str:
+    """The diagram as SVG text."""
+    heights = [_height(event) for event in events]
+    end = [(label, textwrap.wrap(text, ACROSS)) for label, text in _broken_promise(finding)]
+    ending = LINE * sum(len(lines) for _, lines in end) + 34
+    bottom = TOP + sum(heights) + 6
+    drawing = Drawing(WIDTH, bottom + ending + 24, f"How {finding.rule} is broken", " ".join(map(_told, events)))
+    for lane, x in AT.items():
+        drawing.line(x, 36, x, bottom, tone=lane, dashed=True)
+        drawing.label(x, 32, lane, tone=lane, bold=True)
+    y = float(TOP)
+    for event, height in zip(events, heights, strict=True):
+        _draw(drawing, event, y)
+        y += height
+    _draw_end(drawing, end, bottom, ending)
+    return drawing.svg()
+
+
+def _told(event: Event) -> str:
+    return f"{event.number}. {event.lane}: {event.text}" if event.lane else event.text
+
+
+def _broken_promise(finding: Finding) -> list[tuple[str, str]]:
+    found = [(label, str(finding.evidence.get(label.lower(), ""))) for label in ("Expected", "Observed")]
+    return [(label, text) for label, text in found if text]
+
+
+def _lines(event: Event) -> list[str]:
+    return textwrap.wrap(event.text, LETTERS.get(event.lane, ACROSS)) or [""]
+
+
+def _height(event: Event) -> int:
+    return LINE * len(_lines(event)) + GAP
+
+
+def _draw(drawing: Drawing, event: Event, y: float) -> None:
+    drawing.text(14, y + 13, event.number, tone="muted", size=12)
+    message = DATA.search(event.text)
+    if event.lane == "publisher" and message and event.text.startswith(("sends", "receives")):
+        _draw_message(drawing, message[1], event.text.startswith("sends"), y)
+    elif event.lane == "publisher" and event.text.startswith("accepts"):
+        _draw_message(drawing, "connects", False, y)
+    elif "the power goes out" in event.text:
+        drawing.power_cut(AT["receiver"] - 70, AT["receiver"] + 70, y - 2)
+        _write(drawing, event, y + 4, tone="danger", bold=True)
+    else:
+        _write(drawing, event, y, tone=event.lane or "muted")
+
+
+def _draw_message(drawing: Drawing, words: str, to_receiver: bool, y: float) -> None:
+    ends = (AT["publisher"], AT["receiver"])
+    start, end = ends if to_receiver else ends[::-1]
+    drawing.text(sum(ends) / 2, y + 8, words[:34], tone="publisher", anchor="middle", mono=True, size=13)
+    drawing.arrow(start, y + 15, end, y + 15, tone="publisher" if to_receiver else "receiver")
+
+
+def _write(drawing: Drawing, event: Event, y: float, *, tone: str, bold: bool = False) -> None:
+    x = AT.get(event.lane, AT["publisher"]) + 8
+    for number, line in enumerate(_lines(event)):
+        drawing.text(x, y + 13 + LINE * number, line, tone=tone, size=13, bold=bold, halo=True)
+
+
+def _draw_end(drawing: Drawing, rows: Sequence[tuple[str, Sequence[str]]], y: float, height: float) -> None:
+    drawing.box(14, y + 8, WIDTH - 28, height, tone="danger")
+    drawing.text(26, y + 28, "✗ Here the promise is broken", tone="danger", bold=True)
+    for label, lines in rows:
+        drawing.text(26, y + 28 + LINE, label, tone="danger", size=13, bold=True)
+        for line in lines:
+            y += LINE
+            drawing.text(108, y + 28, line, size=13)
