@@ -301,6 +301,13 @@ class Child:
                 return None
         return self._take()
 
+    def waiting_message(self) -> dict[str, Any] | None:
+        """A report that is here already, or None; never waits."""
+        while b"\n" not in self._buffer:
+            if not self._control_open or not select.select([self.control], [], [], 0)[0] or not self._receive():
+                return None
+        return self._take()
+
     def arrived(self) -> Iterator[dict[str, Any]]:
         """The reports that are here. Call when `control` can be read, or the time is up: the child is killed then."""
         if not self.out_of_time:

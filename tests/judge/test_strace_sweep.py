@@ -38,8 +38,8 @@ CALLS = ("pwrite64", "fdatasync", "unlink", "ftruncate", "sendto")
 LONGEST_RUN = 30.0  # seconds
 KILLED_STATUS = -signal.SIGKILL  # strace ends itself with the signal that has ended the program
 STRIDE = 9  # of a wrong program every ninth call is enough: twenty programs are swept
-# Not store/durable_journal: without a journal in the file a kill inside COMMIT tears the store, and the exploration does
-# not stop there. The judge reads the journal mode instead.
+# Not store/durable_journal: without a journal in the file a kill inside COMMIT tears the store, and the exploration
+# does not stop there. The judge reads the journal mode instead.
 ABOUT_CRASHES = (
     *("store/first_open_killed", "atomic_apply/fault_window", "atomic_apply/exit_in_fault"),
     *("atomic_apply/killed_anywhere", "ack_after_commit/committed_first", "reclamation/before_ack"),
