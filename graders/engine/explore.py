@@ -36,7 +36,9 @@ TRIES = 3  # a program that takes another path each time may miss the stop
 SAMPLE = 8  # stops beside those that stand for their state
 MOST_STOPS = 50_000
 DEEPEST = 3  # crashes, one after the other
+MOST_LIVES = 10
 MOST_REMAINS = 64  # different things that crashes of one program can leave; a right one has about ten
+OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
 KILLS_AT_ONCE = max(2, os.cpu_count() or 1)
 
 
@@ -218,7 +220,8 @@ class _Explorer:
                 self.case.fail_silent(child, expected)
             if world.ending == KILLED or len(stops) > MOST_STOPS:
                 raise JudgeBroke(f"the run that looks for stops ended after {len(stops)}: {world.ending}")
-            self.scenario.after_recovery(world)
+            if not self.scenario.after_life(world):
+                self.remember(start, OVER, len(stops), world, self.remains(world, None))
         return Life(start, stops, [state[1:] for state in numbers], threads)
 
     @contextmanager
@@ -315,13 +318,13 @@ class _Explorer:
             for at in crashes:
                 if done:
                     world.story.receiver("starts again, and is ended again")
-                if self.crash(world, at, done) is None:
+                if at == OVER:
+                    live(world, self.scenario.life(world))
+                    self.scenario.after_life(world)
+                    done.append(at)
+                elif self.crash(world, at, done) is None:
                     raise NotMet(name_of(at))
-            if done:
-                self.recover(world)
-            else:
-                live(world, self.scenario.life(world))
-                self.scenario.after_recovery(world)
+            self.recover(world)
             self.case.story.events += world.story.events
 
     @contextmanager
@@ -350,29 +353,44 @@ class _Explorer:
         return left
 
     def recover(self, world: World) -> None:
-        world.story.receiver("starts again: a new process, the same file")
-        child = live(world, self.scenario.life(world))
-        if child.timed_out:
-            self.case.fail_silent(child, "the program comes to its end after the restart")
-        self.scenario.after_recovery(world)
+        """Let lives go to their ends until all is done."""
+        for _ in range(MOST_LIVES):
+            world.story.receiver("starts again: a new process, the same file" if world.lives else "starts")
+            child = live(world, self.scenario.life(world))
+            if child.timed_out:
+                self.case.fail_silent(child, "the program comes to its end after the restart")
+            if self.scenario.after_life(world):
+                return
+        raise JudgeBroke(f"after {MOST_LIVES} lives the scenario still wants another")
 
     def compare(self, life: Life, number: int, world: World, left: Hashable) -> None:
         """Take note of what a crash has left. Two crashes in one state have to leave the same."""
-        remains = (left, world.peer.memory() if world.peer is not None else None, _shape(world.files()))
+        remains = self.remains(world, left)
         state = life.stops[number].state
-        with self.lock:
-            if not life.start.run:
+        if not life.start.run:
+            with self.lock:
                 self.fired.add(state)
                 if self.left.setdefault(state, remains) != remains and not life.threads:
                     raise JudgeBroke(
                         f"two crashes in one state left different things ({self.left[state]} and {remains}): "
                         "the program's files depend on something that the judge does not see"
                     )
-            if remains not in self.known and len(life.start.run) < DEEPEST:
-                places = (*life.start.places, number)
-                if remains not in self.new or places < self.new[remains].places:  # threads must not decide
-                    run = (*life.start.run, life.stops[number].at)
-                    self.new[remains] = Remains(world.files(), remains[1], run, places, tuple(world.story.events))
+        self.remember(life.start, life.stops[number].at, number, world, remains)
+
+    def remains(self, world: World, left: Hashable) -> Hashable:
+        """All that the next life depends on, told apart as far as the contract does."""
+        return left, world.peer.memory() if world.peer is not None else None, _shape(world.files())
+
+    def remember(self, start: Remains, at: At, place: int, world: World, remains: Hashable) -> None:
+        """The next life has to be looked at, too, where it starts from something new."""
+        places = (*start.places, place)
+        with self.lock:
+            if remains in self.known or len(start.run) >= DEEPEST:
+                return
+            if remains not in self.new or places < self.new[remains].places:  # threads must not decide
+                memory = world.peer.memory() if world.peer is not None else None
+                story = tuple(world.story.events)
+                self.new[remains] = Remains(world.files(), memory, (*start.run, at), places, story)
 
 
 def _shape(files: Mapping[str, bytes]) -> Hashable:

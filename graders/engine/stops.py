@@ -58,7 +58,7 @@ def name_of(at: At) -> str:
 def stop_named(name: str) -> At:
     """The inverse of `name_of`. Raises ValueError."""
     line, kind, occurrence = name.split(":")
-    if kind not in MOMENTS:
+    if kind not in (*MOMENTS, "end"):
         raise ValueError(f"there is no kind of stop {kind!r}")
     return int(line), kind, int(occurrence)
 

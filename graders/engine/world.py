@@ -53,6 +53,7 @@ class World:
     reports: list[dict[str, Any]] = field(default_factory=list)
     ending: Ending | None = None
     last_words: str = ""
+    lives: int = 0
 
     @property
     def store(self) -> Path:
@@ -106,12 +107,15 @@ class Scenario(Protocol):
     def after_crash(self, world: World) -> Hashable:
         """What the crash has left, as far as the contract speaks of it. Raises Broken where that breaks a promise."""
 
-    def after_recovery(self, world: World) -> None:
-        """Raises Broken where a life that nobody ended did not put things right."""
+    def after_life(self, world: World) -> bool:
+        """Whether all is done after a life that nobody ended; if not, another begins. Raises Broken where that life did
+        not do its part.
+        """
 
 
 def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], None] | None = None) -> Child:
     """One life of the program, from start to end, with the peer at work. `on_stop` looks while the program waits."""
+    world.lives += 1
     with world.case.crew.start(job) as child:
         while not child.timed_out:
             watched = [child.control, *(world.peer.sockets() if world.peer else ())]

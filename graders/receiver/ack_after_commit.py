@@ -202,7 +202,7 @@ class AckAndDie:
             )
         return found
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         case = world.case
         for message in world.reports:
             if message.get("event") in ("finished", "loaded"):
@@ -217,6 +217,7 @@ class AckAndDie:
         found = crash_books(world)
         if found != books_after(self.events):
             case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", found.trouble())
+        return True
 
 
 def line_of(event: tuple[int, int]) -> bytes:

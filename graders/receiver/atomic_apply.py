@@ -497,7 +497,7 @@ class ApplyAndDie:
             )
         return found
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         case = world.case
         for message in world.reports:
             if message.get("event") in ("finished", "loaded"):
@@ -513,6 +513,7 @@ class ApplyAndDie:
         found = crash_books(world)
         if found != books_after(self.events):
             case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", TORN, ONE)
+        return True
 
 
 @STEP.rule(0.25)

@@ -295,11 +295,16 @@ class StopAndWait:
     for its ACK, sends the next, resends one that was acknowledged already, and closes when all is acknowledged.
 
     It remembers across the receiver's lives what was acknowledged; `committed` is what the store held when the last
-    life ended, which is what the next RESUME must say. Implements `graders.engine.world.Peer`.
+    life ended, which is what the next RESUME must say. `sessions` are the first sessions that go otherwise: `close`
+    ends after the first ACK, `gap` comes from a publisher that has cut its log, and sends an event too far ahead.
+    Implements `graders.engine.world.Peer`.
     """
 
-    def __init__(self, events: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, events: Sequence[tuple[int, int]], sessions: Sequence[str] = ()) -> None:
         self.events = events
+        self.sessions = sessions
+        self.session = 0
+        self.last_session = ""
         self.acknowledged = -1
         self.committed = -1
         self.trouble: tuple[str, str] | None = None
@@ -329,11 +334,16 @@ class StopAndWait:
     def state(self) -> tuple[bytes, bytes]:
         return self.seen, self.sent
 
-    def memory(self) -> tuple[int, int, int]:
-        return self.acknowledged, self.committed, self.to_resend
+    def memory(self) -> tuple[int, int, int, int]:
+        return self.acknowledged, self.committed, self.to_resend, self.session
 
-    def recall(self, memory: tuple[int, int, int]) -> None:
-        self.acknowledged, self.committed, self.to_resend = memory
+    def recall(self, memory: tuple[int, int, int, int]) -> None:
+        self.acknowledged, self.committed, self.to_resend, self.session = memory
+
+    @property
+    def kind(self) -> str:
+        """What goes otherwise in this session, or ""."""
+        return self.sessions[self.session] if self.session < len(self.sessions) else ""
 
     def pump(self, story: Story) -> None:
         """Take what has arrived and answer; never waits."""
@@ -377,6 +387,9 @@ class StopAndWait:
             self.connection.close()
         self.connection = None
         self.buffer = b""
+        if self.resumed:
+            self.last_session = self.kind
+            self.session = min(self.session + 1, len(self.sessions))
         self.resumed = False
 
     def _take(self, line: bytes, story: Story) -> None:
@@ -386,12 +399,15 @@ class StopAndWait:
             if line != b"RESUME %d\n" % self.committed:
                 expected = f"the receiver starts with `RESUME {self.committed}`, the committed cursor"
                 self._note(expected, f"it sends {show_bytes(line)}", story)
-            self._send(self.acknowledged + 1, story)
+            self._send(self.acknowledged + (3 if self.kind == "gap" else 1), story)
         elif line == b"ACK %d\n" % self.awaited:
             self.acknowledged = max(self.acknowledged, self.awaited)
             resend = self.awaited == self.to_resend and self.to_resend >= 0
             self.to_resend = -1 if resend else self.to_resend
-            self._send(self.awaited if resend else self.acknowledged + 1, story)
+            if self.kind == "close":
+                self._end("ends the stream for today", story)
+            else:
+                self._send(self.awaited if resend else self.acknowledged + 1, story)
         else:
             self._note(f"the receiver sends `ACK {self.awaited}`", f"it sends {show_bytes(line)}", story)
 
@@ -402,14 +418,18 @@ class StopAndWait:
 
     def _send(self, seq: int, story: Story) -> None:
         assert self.connection is not None
-        if seq >= len(self.events):
-            story.publisher("has nothing more, and ends the stream")
-            with contextlib.suppress(OSError):
-                self.connection.shutdown(socket.SHUT_WR)
+        if seq >= len(self.events) and self.kind != "gap":
+            self._end("has nothing more, and ends the stream", story)
             return
         self.awaited = seq
-        line = b"EVENT %d %d\n" % self.events[seq]
+        line = b"EVENT %d %d\n" % (self.events[seq] if seq < len(self.events) else (seq, 1))
         story.publisher(f"sends {show_bytes(line)}")
         self.sent += line
         with contextlib.suppress(OSError):
             self.connection.sendall(line)
+
+    def _end(self, told: str, story: Story) -> None:
+        assert self.connection is not None
+        story.publisher(told)
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)

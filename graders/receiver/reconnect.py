@@ -327,7 +327,7 @@ def two_processes(case: Case) -> None:
 @STEP.rule(1.0, explores=True)
 def killed_anywhere(case: Case) -> None:
     """Killed at any line of a session and started again: no event is lost, none is counted twice, no ACK was a lie."""
-    explore(case, SessionAndDie(make_events(case, 3)), whole=True)
+    explore(case, SessionAndDie(make_events(case, 3), SESSIONS if case.thorough else ()), whole=True)
 
 
 class SessionAndDie:
@@ -335,8 +335,9 @@ class SessionAndDie:
     file.
     """
 
-    def __init__(self, events: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, events: Sequence[tuple[int, int]], sessions: Sequence[str] = ()) -> None:
         self.events = events
+        self.sessions = sessions
 
     def life(self, world: World) -> Job:
         peer = world.peer
@@ -346,7 +347,7 @@ class SessionAndDie:
         )
 
     def peer(self) -> AbstractContextManager[Any] | None:
-        return StopAndWait(self.events)
+        return StopAndWait(self.events, self.sessions)
 
     def tell(self, world: World) -> None:
         """The publisher has told it all while it happened."""
@@ -372,19 +373,33 @@ class SessionAndDie:
         peer.committed = found.last
         return found
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         peer = world.peer
         assert isinstance(peer, StopAndWait)
         case = world.case
         if peer.trouble:
             self.fail_at_trouble(world, peer)
+        if peer.last_session == "gap":
+            self.expect_refusal(world, peer)
+            return False
         if world.ending != Ending(0):
             words = world.last_words.strip().splitlines()
             told = f"; its last line on standard error is `{words[-1][:SHOWN]}`" if words else ""
             case.fail("the session ends with exit status 0", f"{world.ending}{told}", BETWEEN)
+        expected = books_after(self.events[: peer.acknowledged + 1])
         found = crash_books(world)
-        if found != books_after(self.events):
-            case.fail(f"in the end the store says {books_after(self.events)}", f"it says {found}", BETWEEN)
+        if found != expected:
+            case.fail(f"in the end the store says {expected}", f"it says {found}", BETWEEN)
+        peer.committed = found.last
+        return len(expected.ledger) == len(self.events)
+
+    def expect_refusal(self, world: World, peer: StopAndWait) -> None:
+        """After an event too far ahead: a failure, and nothing of it in the store."""
+        if world.ending is None or world.ending.status == 0:
+            world.case.fail("an event that is too far ahead ends the session with a failure", f"{world.ending}", AHEAD)
+        found = crash_books(world)
+        if found.last != peer.committed or found.trouble():
+            world.case.fail(f"last stays {peer.committed}", f"{found}", AHEAD)
 
     def fail_at_trouble(self, world: World, peer: StopAndWait) -> NoReturn:
         assert peer.trouble is not None
@@ -392,4 +407,6 @@ class SessionAndDie:
         world.case.fail(*peer.trouble)
 
 
+SESSIONS = ("close", "gap")  # then the publisher has its log again, and goes on
+AHEAD = "the gap is taken for the next event; what lies between is lost"
 BETWEEN = "what is stored together and what is stored apart: a crash falls between any two COMMITs"

@@ -250,7 +250,7 @@ class FirstOpen:
         except Unreadable as half_made:
             return str(half_made)
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         case = world.case
         call = report_of(case, world)
         cause = (
@@ -268,6 +268,7 @@ class FirstOpen:
         world.story.store(f"another connection finds {found}")
         if found != EMPTY:
             case.fail(f"the store says {EMPTY}", f"{found}", cause, look_at)
+        return True
 
 
 def report_of(case: Case, world: World) -> Call:

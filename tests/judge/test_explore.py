@@ -35,9 +35,10 @@ class Counts:
             world.case.fail("all or nothing", f"{found!r}")
         return found
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         if world.ending != Ending(0) or world.files().get("result") != b"done":
             world.case.fail("done", f"{world.ending} {world.files()}")
+        return True
 
 
 @pytest.fixture(scope="module")

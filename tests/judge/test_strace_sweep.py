@@ -66,8 +66,9 @@ class Recorder(SessionAndDie):
         self.left.add((found, world.peer.acknowledged))
         return found
 
-    def after_recovery(self, world: World) -> None:
+    def after_life(self, world: World) -> bool:
         self.ends.add((self.found(world), str(world.ending)))
+        return True
 
     def found(self, world: World) -> str:
         assert isinstance(world.peer, StopAndWait)
@@ -140,7 +141,7 @@ def killed_at(case: Case, seen: Recorder, call: str, number: int) -> bool:
             return False
         seen.after_crash(world)
         live(world, seen.life(world))
-        seen.after_recovery(world)
+        seen.after_life(world)
         return True
 
 
