@@ -49,6 +49,7 @@ COLOURS: dict[str, dict[str, Any]] = {
     show_default=True,
     help="Whether to shut the program in.",
 )
+@click.option("--thorough", is_flag=True, help="Explore recoveries at each instruction, and sessions that end early.")
 @click.option("--method", type=click.Choice(["fork", "spawn"]), hidden=True, help="How children are started.")
 def check(
     file: Path,
@@ -57,6 +58,7 @@ def check(
     seed: int | None,
     form: str,
     sandbox: str,
+    thorough: bool,
     method: Method | None,
 ) -> NoReturn:
     """Judge FILE and report what it keeps and what it breaks.
@@ -68,7 +70,7 @@ def check(
     with ended_in_one_line():
         chosen = find_unit(unit)
         wanted = _find_steps(chosen, steps)
-        verdict = _judge(file, chosen, wanted, seed, method)
+        verdict = _judge(file, chosen, wanted, seed, method, thorough)
         _write(_render(verdict, form, str(file)))
     sys.exit(COULD_NOT_TELL if verdict.broken else ALL_PASS if verdict.passed else SOME_FAIL)
 
@@ -98,7 +100,9 @@ def _refuse(what: str, name: str, known: Sequence[str]) -> NoReturn:
     raise Refusal(f"no {what} is called {visible(shorten(name, 80))!r}; {help_}")
 
 
-def _judge(file: Path, unit: Unit, steps: list[str] | None, seed: int | None, method: Method | None) -> Verdict:
+def _judge(
+    file: Path, unit: Unit, steps: list[str] | None, seed: int | None, method: Method | None, thorough: bool
+) -> Verdict:
     from graders.judge import could_not_judge, judge, todays_seed, unreadable_file
     from graders.report.parts import visible
     from lab.source import CannotRead, NotText, read
@@ -108,7 +112,9 @@ def _judge(file: Path, unit: Unit, steps: list[str] | None, seed: int | None, me
         # The unit's own name and not the file's: a file called `random.py` must not get in anybody's way.
         source = read(file)
         with _progress() as progress:
-            return judge(source, unit=unit.name, steps=steps, seed=seed, method=method, progress=progress)
+            return judge(
+                source, unit=unit.name, steps=steps, seed=seed, method=method, progress=progress, thorough=thorough
+            )
     except CannotRead as trouble:
         raise Refusal(visible(str(trouble))) from None
     except NotText as seen:

@@ -13,7 +13,7 @@ from graders.engine.rules import Unit
 from lab import learner_file, trial
 from lab.section_writer import is_starter, owner_of, section_text, up_to
 
-RESERVED = {"check", "hint", "catch_up", "display", "get_ipython", "In", "Out", "exit", "quit"}
+RESERVED = {"check", "crash_map", "hint", "catch_up", "display", "get_ipython", "In", "Out", "exit", "quit"}
 OUTPUT_LIMIT = 20_000  # characters that a file may print while it is imported
 
 _ours: dict[str, object] = {}  # name to the object that was last put into the notebook under it

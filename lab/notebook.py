@@ -1,4 +1,4 @@
-"""What the cells of a notebook call: `%%step`, `check`, `hint` and `catch_up`.
+"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint` and `catch_up`.
 
 Each of them answers a mistake with one line on standard output and goes on: nbgrader reads anything on standard error,
 and any exception, as no points.
@@ -17,9 +17,11 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
 
+from graders import judge as judging
 from graders import registry
 from graders.engine.rules import Unit
 from graders.judge import judge
+from graders.report import crash_map as drawn
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
 from lab import learner_file, namespace
@@ -55,9 +57,9 @@ class StepMagics(Magics):
 
 
 def register(shell: Any) -> None:
-    """Give a notebook its magic and its three functions."""
+    """Give a notebook its magic and its functions."""
     shell.register_magics(StepMagics)
-    shell.push({"check": check, "hint": hint, "catch_up": catch_up})
+    shell.push({"check": check, "crash_map": crash_map, "hint": hint, "catch_up": catch_up})
 
 
 def check(step: str | None = None) -> Score:
@@ -73,6 +75,22 @@ def check(step: str | None = None) -> Score:
         _show(verdict)
         return Score(verdict.score, verdict.max_score)
     return Score(0, 0)
+
+
+def crash_map() -> None:
+    """Show the file in this folder, each of its lines with what happens if the power goes out there."""
+    with _one_line_for_mistakes(), contextlib.redirect_stderr(sys.stdout):
+        unit = _unit_here()
+        try:
+            found = judging.crash_map(learner_file.read(Path.cwd() / unit.file_name), unit=unit.name)
+        except KeyError as nothing:
+            say(f"No map yet: {nothing.args[0]}.")
+            return
+        if found.trouble is not None:
+            say(f"No map yet, {found.rule} fails before anything is ended:\n{found.trouble.message}")
+            return
+        maps = {"text/plain": drawn.text(found), "text/html": drawn.page(found)}
+        display(maps, raw=True)  # type: ignore[no-untyped-call]
 
 
 def hint(step: str) -> None:

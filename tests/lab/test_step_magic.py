@@ -233,3 +233,15 @@ def test_catching_up_fills_what_is_missing_and_nothing_else(kernel: Kernel, tmp_
     assert "# %% retention" not in text
     assert kernel.run("parse_line(b'EVENT 3 -4\\n')").value == "(3, -4)"
     assert kernel.run("catch_up('framing')").lines == ["framing is the first step: there is nothing before it."]
+
+
+def test_the_crash_map_of_the_file_in_the_folder(kernel: Kernel, tmp_path: Path) -> None:
+    assert kernel.run("crash_map()").lines == [
+        "No map yet: nothing in the file can be ended yet: the first step with a map is store."
+    ]
+    kernel.run("catch_up('atomic_apply')")
+    ran = kernel.run("crash_map()")
+    assert ran.clean
+    (shown,) = ran.shown
+    assert "def open_store" in shown["text/plain"] and "def open_store" in shown["text/html"]
+    assert "✗" not in shown["text/plain"].partition("\n\n")[2]
