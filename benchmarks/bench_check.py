@@ -27,8 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import naive  # noqa: E402
+from benchmarks.machine import say_machine  # noqa: E402
 from graders.engine import sections  # noqa: E402
-from graders.engine.processes import Method, Workshop  # noqa: E402
+from graders.engine.processes import Crew, Method, Workshop  # noqa: E402
 from graders.engine.program import compose  # noqa: E402
 from graders.engine.rules import Case  # noqa: E402
 from graders.judge import judge  # noqa: E402
@@ -59,12 +60,6 @@ def main() -> None:
         each_step(options.runs)
         naive_and_forked(options.runs)
     say_machine()
-
-
-def say_machine() -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    version = "{}.{}.{}".format(*sys.version_info[:3])
-    print(f"Python {version}, {cores} cores, load {os.getloadavg()[0]:.1f} (1 min)\n", flush=True)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -151,7 +146,7 @@ def explored(method: Method) -> Exploration:
     reference = sections.split(REFERENCE, STEPS, UNIT.file_name)
     rule = next(rule for rule in UNIT.step("reconnect").rules if rule.name == "killed_anywhere")
     with Workshop(method, preload=UNIT.preload) as workshop:
-        case = Case(workshop, compose(reference, reference, STEPS), SEED, rule.id)
+        case = Case(Crew(workshop), compose(reference, reference, STEPS), SEED, rule.id)
         rule.judge(case)
     return case.exploration
 

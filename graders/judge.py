@@ -102,10 +102,15 @@ class CrashMap:
     program: Program
     fates: Sequence[Fate]
     exploration: Exploration
-    trouble: Finding | None  # what keeps the program from running through at all
+    finding: Finding | None  # the shortest run that breaks a promise; without any fate it breaks where nothing is ended
+
+    @property
+    def later(self) -> Finding | None:
+        """The finding, where no single crash shows it: it takes a second one, during recovery."""
+        return None if any(fate.broken for fate in self.fates) else self.finding
 
 
-def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None) -> CrashMap:
+def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None, thorough: bool = False) -> CrashMap:
     """End the program of a learner's file everywhere, and note what comes of it, also after the first broken promise.
 
     The rule is that of the last step in the file which ends programs at all. Raises KeyError where there is none yet.
@@ -118,16 +123,16 @@ def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None) -
         raise KeyError(f"nothing in the file can be ended yet: the first step with a map is {wanted}")
     step, rule = there[-1]
     with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, False)
+        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, thorough)
         program = bench.compose(step.name, replaced=set(), unloadable=set())
-        case = Case(Crew(workshop), program, bench.seed, rule.id, fates=[])
+        case = Case(Crew(workshop), program, bench.seed, rule.id, thorough, fates=[])
         try:
             rule.judge(case)
-            trouble = None
+            finding = None
         except Broken as broken:
-            trouble = bench.broken(rule, broken, case)
+            finding = bench.broken(rule, broken, case)
     assert case.fates is not None
-    return CrashMap(rule.id, rule.sentence, program, case.fates, case.exploration, None if case.fates else trouble)
+    return CrashMap(rule.id, rule.sentence, program, case.fates, case.exploration, finding)
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,16 @@ def crash_map(file: Path, unit: str, seed: int | None, states: bool, page: Path 
         raise Refusal(visible(str(trouble))) from None
     except KeyError as nothing:
         raise Refusal(visible(str(nothing.args[0]))) from None
-    if found.trouble is not None:
+    if found.finding is not None and not found.fates:
         click.echo(
-            for_stream(f"no map yet: {found.rule} fails before anything is ended\n{found.trouble.message}", sys.stdout)
+            for_stream(f"no map yet: {found.rule} fails before anything is ended\n{found.finding.message}", sys.stdout)
         )
         sys.exit(SOME_FAIL)
     if page is None:
         click.echo(for_stream(drawn.text(found, paint=painter(), detail=states), sys.stdout))
     else:
         _write_page(page, drawn.page(found))
-    sys.exit(SOME_FAIL if any(fate.broken for fate in found.fates) else ALL_PASS)
+    sys.exit(SOME_FAIL if found.finding is not None else ALL_PASS)
 
 
 def _write_page(path: Path, body: str) -> None:

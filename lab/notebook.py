@@ -86,8 +86,8 @@ def crash_map() -> None:
         except KeyError as nothing:
             say(f"No map yet: {nothing.args[0]}.")
             return
-        if found.trouble is not None:
-            say(f"No map yet, {found.rule} fails before anything is ended:\n{found.trouble.message}")
+        if found.finding is not None and not found.fates:
+            say(f"No map yet, {found.rule} fails before anything is ended:\n{found.finding.message}")
             return
         maps = {"text/plain": drawn.text(found), "text/html": drawn.page(found)}
         display(maps, raw=True)  # type: ignore[no-untyped-call]

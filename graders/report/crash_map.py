@@ -12,7 +12,7 @@ from graders.engine.rules import Fate
 from graders.engine.story import show_bytes
 from graders.judge import CrashMap
 from graders.report import html, parts
-from graders.report.text import Paint
+from graders.report.text import Paint, story_lines
 
 WORDS = {"fine": "fine", "breaks": "BREAKS", "quiet": "", "none": "no code"}
 MARKS = {"fine": "✓", "breaks": "✗", "quiet": "·", "none": " "}
@@ -75,6 +75,9 @@ def text(found: CrashMap, *, paint: Paint = lambda _, words: words, detail: bool
             shown.append(f"{'':>11} {paint('fail', 'breaks: ' + line.broken)}")
         if detail:
             shown += [f"{'':>11} {paint('faint', state)}" for state in line.states]
+    if found.later is not None:
+        shown += ["", paint("fail", "A second crash, while the program recovers from the first, breaks a promise:")]
+        shown += [parts.visible(found.later.message), *story_lines(found.later)]
     return "\n".join([*shown, "", f"tried   {parts.explored(found.exploration)}", f"        {parts.LIMITS}"])
 
 
