@@ -28,8 +28,9 @@ from graders.engine.processes import KILLED, Detail, JudgeBroke, Stops
 from graders.engine.program import Place
 from graders.engine.rules import Broken, Case, Fate, NotMet
 from graders.engine.stops import MOMENTS, At, name_of
+from graders.engine.store import COMPANIONS
 from graders.engine.story import Event
-from graders.engine.world import Scenario, World, live
+from graders.engine.world import STORE, Scenario, World, live
 from graders.verdict import Exploration
 
 TRIES = 3  # a program that takes another path each time may miss the stop
@@ -394,5 +395,10 @@ class _Explorer:
 
 
 def _shape(files: Mapping[str, bytes]) -> Hashable:
-    """Which files there are, and which of them hold something: SQLite turns a journal off by emptying its beginning."""
-    return tuple(sorted((name, bool(data[:1].strip(b"\0"))) for name, data in files.items()))
+    """Which files of the store's there are, whether there are others, and which of them hold something. SQLite turns a
+    journal off by emptying its beginning; what a program leaves beside its store may have new names in each life, and
+    may become more.
+    """
+    full = {name: bool(data[:1].strip(b"\0")) for name, data in files.items()}
+    known = sorted((name, full[name]) for name in full if name.removeprefix(STORE) in COMPANIONS)
+    return tuple(known), frozenset(full[name] for name in full if name.removeprefix(STORE) not in COMPANIONS)

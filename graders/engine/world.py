@@ -17,6 +17,7 @@ from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case
 from graders.engine.story import Story
 
+STORE = "store.db"
 MOST_KEPT = 8 << 20  # bytes of one file that a state or a snapshot looks at; a right program's are a few KiB
 
 
@@ -57,7 +58,7 @@ class World:
 
     @property
     def store(self) -> Path:
-        return self.folder / "store.db"
+        return self.folder / STORE
 
     def files(self) -> Mapping[str, bytes]:
         """What the program has made in its folder, by name. Its own text and what it printed are not part of that."""

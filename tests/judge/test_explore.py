@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -113,10 +114,20 @@ def test_an_outcome_that_differs_within_a_state_is_the_judges_doubt(workshop: Wo
         explore(case_of(workshop, WHOLE), Fickle(), whole=True)
 
 
-def test_a_program_that_never_comes_by_a_state_again_is_not_passed(workshop: Workshop) -> None:
-    source = "import os, time\nopen(f'x{time.monotonic_ns()}', 'w').close()\n" + WHOLE
-    with pytest.raises(JudgeBroke):
+def test_a_state_that_no_life_comes_by_again_is_not_passed(workshop: Workshop, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    source = f"import os\nif not os.path.exists({str(seen)!r}):\n    open({str(seen)!r}, 'w').close()\n"
+    source += "    open('extra', 'w').close()\n    os.remove('extra')\n" + WHOLE
+    with pytest.raises(JudgeBroke, match="never met again"):
         explore(case_of(workshop, source), Counts(), whole=True)
+
+
+def test_names_that_are_new_each_time_make_no_difference(workshop: Workshop) -> None:
+    source = (
+        "import os, tempfile\nnumber, part = tempfile.mkstemp(dir='.')\nos.write(number, b'done')\nos.close(number)\n"
+        "os.replace(part, 'result')\n"
+    )
+    explore(case_of(workshop, source), Counts(), whole=True)
 
 
 def test_every_line_every_state_and_a_sample_get_a_kill() -> None:
