@@ -154,6 +154,8 @@ class _Explorer:
         started = time.monotonic()
         points = states = 0
         starts: Sequence[Remains] = [Remains()]
+        with self.world(starts[0]) as nothing:  # a crash that leaves nothing leaves the first life's start
+            self.known.add(self.remains(nothing, self.scenario.after_crash(nothing)))
         with ThreadPoolExecutor(KILLS_AT_ONCE) as pool:
             try:
                 while starts and not self.failures:
@@ -204,7 +206,7 @@ class _Explorer:
         threads = False
         with self.world(start) as world:
 
-            def note(message: Mapping[str, object]) -> None:
+            def note(message: Mapping[str, object]) -> bool:
                 nonlocal threads
                 if world.peer is not None:
                     world.peer.pump(world.story)
@@ -213,6 +215,8 @@ class _Explorer:
                 number = numbers.setdefault(world.state(), len(numbers))
                 stops.append(Stop(tuple(message["at"]), number))  # type: ignore[arg-type]
                 threads = threads or bool(message["threads"])
+                recovers = bool(start.run) and not self.case.thorough
+                return not (recovers and world.peer is not None and world.peer.caught_up())
 
             detail: Detail = "line" if start.run and not self.case.thorough else "instruction"
             child = live(world, replace(self.scenario.life(world), stops=Stops("pause", detail=detail)), note)

@@ -133,11 +133,15 @@ class _Watcher:
                 if here == self.at:
                     self.session.tell("killing", at=here)
                     os.kill(os.getpid(), signal.SIGKILL)
+            elif self.mode == "over":
+                pass  # the judge has seen enough
             elif same:
                 self.unseen.append(here)
             else:
                 unseen, self.unseen = self.unseen, []
-                self.session.ask("stop", at=here, unseen=unseen, threads=self.threads)
+                answer = self.session.ask("stop", at=here, unseen=unseen, threads=self.threads)
+                if not answer.get("more", True):
+                    self.mode = "over"
 
 
 @cache

@@ -36,6 +36,9 @@ class Peer(Protocol):
     def state(self) -> tuple[bytes, bytes]:
         """Bytes seen and bytes sent so far."""
 
+    def caught_up(self) -> bool:
+        """Whether this life has done again what the last one may have lost: its recovery has ended."""
+
     def memory(self) -> Hashable:
         """What it remembers when the program's life is over; all that the next life can find out about this one."""
 
@@ -114,8 +117,11 @@ class Scenario(Protocol):
         """
 
 
-def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], None] | None = None) -> Child:
-    """One life of the program, from start to end, with the peer at work. `on_stop` looks while the program waits."""
+def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], bool] | None = None) -> Child:
+    """One life of the program, from start to end, with the peer at work.
+
+    `on_stop` looks while the program waits, and says whether it wants to see more stops.
+    """
     world.lives += 1
     with world.case.crew.start(job) as child:
         while not child.timed_out:
@@ -127,13 +133,12 @@ def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], None] | 
             if child.control not in ready and ready:
                 continue
             for message in child.arrived():
-                if message.get("event") == "stop":
-                    if on_stop is not None:
-                        on_stop(message)
-                elif message.get("event") == "broke":
+                if message.get("event") == "broke":
                     raise RuntimeError(f"the probe broke: {message.get('error')}")
-                else:
-                    world.reports.append(message)
+                if message.get("event") == "stop":
+                    child.send({"more": on_stop is not None and on_stop(message)})
+                    continue
+                world.reports.append(message)
                 if message.get("ask"):
                     child.go_on()
             if child.closed:

@@ -319,6 +319,7 @@ class StopAndWait:
         self.buffer = b""
         self.resumed = False
         self.awaited = -1
+        self.taken = 0  # ACKs in this session
 
     def __enter__(self) -> StopAndWait:
         return self
@@ -333,6 +334,9 @@ class StopAndWait:
 
     def state(self) -> tuple[bytes, bytes]:
         return self.seen, self.sent
+
+    def caught_up(self) -> bool:
+        return self.taken > 0
 
     def memory(self) -> tuple[int, int, int, int]:
         return self.acknowledged, self.committed, self.to_resend, self.session
@@ -396,11 +400,13 @@ class StopAndWait:
         story.publisher(f"receives {show_bytes(line)}")
         if not self.resumed:
             self.resumed = True
+            self.taken = 0
             if line != b"RESUME %d\n" % self.committed:
                 expected = f"the receiver starts with `RESUME {self.committed}`, the committed cursor"
                 self._note(expected, f"it sends {show_bytes(line)}", story)
             self._send(self.acknowledged + (3 if self.kind == "gap" else 1), story)
         elif line == b"ACK %d\n" % self.awaited:
+            self.taken += 1
             self.acknowledged = max(self.acknowledged, self.awaited)
             resend = self.awaited == self.to_resend and self.to_resend >= 0
             self.to_resend = -1 if resend else self.to_resend
