@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +40,7 @@ DEEPEST = 3  # crashes, one after the other
 MOST_LIVES = 10
 MOST_REMAINS = 64  # different things that crashes of one program can leave; a right one has about ten
 OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
-KILLS_AT_ONCE = max(2, os.cpu_count() or 1)
+KILLS_AT_ONCE = 2 * max(2, os.cpu_count() or 1)  # a life waits for the judge as long as it works
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,13 @@ class _Explorer:
         self.known: set[Hashable] = set()  # what crashes have left that is looked at already
         self.new: dict[Hashable, Remains] = {}
         self.failures: dict[tuple[int, int], Broken] = {}  # by length of the run, and place of its last stop
+        self.after_many: Broken | None = None  # what only a long run of crashes has broken
+        self.lines: Sequence[int] = []
 
     def explore(self) -> None:
         started = time.monotonic()
         points = states = 0
+        aside: list[Future[None]] = []  # what nothing else waits for
         starts: Sequence[Remains] = [Remains()]
         with self.world(starts[0]) as nothing:  # a crash that leaves nothing leaves the first life's start
             self.known.add(self.remains(nothing, self.scenario.after_crash(nothing)))
@@ -164,9 +167,13 @@ class _Explorer:
                     states += sum(len(life.states) for life in lives)
                     self.first_life = self.first_life or lives[0]
                     work = [run for life in lives for run in self.plan(life)]
-                    for done in [pool.submit(run) for run in work]:
+                    futures = [pool.submit(run) for run in work]
+                    aside += [pool.submit(self.flicker, lives[0], half) for half in self.take_lines()]
+                    for done in futures:
                         done.result()
                     starts = self.next_starts()
+                for done in aside:
+                    done.result()
             finally:
                 seconds = round(time.monotonic() - started, 3)
                 self.case.exploration += Exploration(points, states, self.kills, seconds)
@@ -175,6 +182,8 @@ class _Explorer:
             self.case.fates += self.fates(self.first_life)
         if self.failures:
             raise self.failures[min(self.failures)]
+        if self.after_many is not None:
+            raise self.after_many
         if missed := self.first_life.states - self.fired:
             raise JudgeBroke(
                 f"{len(missed)} of {len(self.first_life.states)} states were never met again: "
@@ -249,8 +258,14 @@ class _Explorer:
         """The runs to make from the start of `life`."""
         if life.start.run:
             return [partial(self.once, life, first) for first, _ in ends_of_states(life.stops)]
-        alone, together = chosen(life.stops, self.rows, self.case.random)
-        return [*(partial(self.alone, life, number) for number in alone), partial(self.flicker, life, together)]
+        alone, self.lines = chosen(life.stops, self.rows, self.case.random)
+        return [partial(self.alone, life, number) for number in alone]
+
+    def take_lines(self) -> list[Sequence[int]]:
+        """The lines that share a run, once, in two runs of the same length."""
+        lines, self.lines = self.lines, []
+        middle = len(lines) // 2
+        return [half for half in (lines[:middle], lines[middle:]) if half]
 
     def alone(self, life: Life, number: int) -> None:
         """End the first life at one stop, and let the second go to its end."""
@@ -268,7 +283,8 @@ class _Explorer:
             except Broken as broken:
                 for number in run:  # the shortest run that fails is the one to tell
                     self.alone(life, number)
-                self.fail((len(run), run[-1]), broken)
+                with self.lock:
+                    self.after_many = self.after_many or broken
                 return
             if met == len(run):
                 return
