@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+KINDS = {
+    "slow": "takes minutes; runs with --slow, and in .ci/run",
+    "exhaustive": "takes a quarter of an hour; runs with --exhaustive only, before a release",
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-per-rule", action="store_true", help="judge one wrong program of each rule, not all")
-    parser.addoption("--slow", action="store_true", help="also run what takes minutes; .ci/run does")
     parser.addoption("--record", action="store_true", help="write the golden verdicts anew instead of comparing them")
+    for kind, told in KINDS.items():
+        parser.addoption(f"--{kind}", action="store_true", help=f"also run what {told}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes; runs with --slow only")
+    for kind, told in KINDS.items():
+        config.addinivalue_line("markers", f"{kind}: {told}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
-        return
-    for item in items:
-        if item.get_closest_marker("slow") is not None:
-            item.add_marker(pytest.mark.skip(reason="takes minutes: run with --slow"))
+    for kind, told in KINDS.items():
+        if not config.getoption(f"--{kind}"):
+            skip = pytest.mark.skip(reason=f"{kind}: {told}")
+            for item in items:
+                if item.get_closest_marker(kind) is not None:
+                    item.add_marker(skip)
