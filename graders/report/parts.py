@@ -19,7 +19,10 @@ LABELS = ("Expected", "Observed", "In your code", "Likely cause", "Look at")
 LANES = tuple(str(lane) for lane in Lane)
 LONGEST_TEXT = 2000  # characters of one row or one event; a program may return megabytes
 DEFAULT_UNIT = "receiver"
-LIMITS = "This is about a process that is killed, not about power loss: what a disk itself forgets is not tried."
+LIMITS = (
+    "SIGKILL ends a process; it does not show a power cut: half-written pages, and a disk that forgets what it said was "
+    "stored, are not tried."
+)
 
 _ROW = re.compile(f"({'|'.join(LABELS)}): (.*)")
 _EVENT = re.compile(rf"\s*(\d+)\. ({'|'.join(LANES)})\s*\| (.*)", re.DOTALL)

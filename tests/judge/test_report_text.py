@@ -41,10 +41,10 @@ score   1.5 of 4
 broken  store/two_openers
 unknown store/refuses
         The judge itself failed there. That costs no points, and is not your mistake.
-tried   659 moments at which the process can end, 18 different states among them, 36 real kills,
-        each with a real restart
-        This is about a process that is killed, not about power loss: what a disk itself forgets is
-        not tried.
+tried   659 moments at which the process can end, 18 different states among them, 36 real kills, and
+        real restarts from all that they left
+        SIGKILL ends a process; it does not show a power cut: half-written pages, and a disk that
+        forgets what it said was stored, are not tried.
 seed    20261130
 again   recovery-lab check client.py --step store --step retention --seed 20261130"""
 
