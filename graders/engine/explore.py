@@ -59,9 +59,9 @@ def told(at: At, where: Place | None) -> str:
     """When the process is ended there, in words; `where` is the line as a place in the learner's file."""
     line, kind, _ = at
     if not line:
-        return "between two lines" if kind == "instruction" else f"in a library, {MOMENTS[kind]} it"
+        return "between two lines" if kind == "instruction" else "in a library that the program uses"
     shown = f"`{where.text.strip()}` (line {where.line})" if where else "the section that stands in"
-    return f"{MOMENTS[kind]} {shown}"
+    return MOMENTS[kind].format(shown)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from graders.engine.child import Session
 
 At = tuple[int, str, int]  # line (0: none, or a library's), kind, occurrence from 1
-MOMENTS = {"line": "before", "instruction": "in the middle of", "statement": "inside", "write": "before the write in"}
+MOMENTS = {  # when that is, of a line
+    "line": "before {}",
+    "instruction": "while {} runs",
+    "statement": "inside {}",
+    "write": "before the write in {}",
+}
 
 # Nobody outside can tell whether one of these has run: it stays between the frame and the interpreter. What Python code
 # it may call (a property, a comparison) has stops of its own. Calls, awaits, iteration and all that may free an object

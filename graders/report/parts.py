@@ -20,8 +20,8 @@ LANES = tuple(str(lane) for lane in Lane)
 LONGEST_TEXT = 2000  # characters of one row or one event; a program may return megabytes
 DEFAULT_UNIT = "receiver"
 LIMITS = (
-    "SIGKILL ends a process; it does not show a power cut: half-written pages, and a disk that forgets what it said was "
-    "stored, are not tried."
+    "SIGKILL ends a process; it does not show a power cut: half-written pages, and a disk that forgets what it said "
+    "was stored, are not tried."
 )
 
 _ROW = re.compile(f"({'|'.join(LABELS)}): (.*)")

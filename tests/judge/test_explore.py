@@ -73,7 +73,7 @@ def test_what_breaks_between_two_instructions_of_one_line_is_found(workshop: Wor
     assert caught.value.observed == "b'do'"
     assert caught.value.where is not None and caught.value.where.line == 2
     assert caught.value.story is not None
-    assert "in the middle of `print(f.write(b'do'), f.write(b'ne'))` (line 2)" in caught.value.story.events[-1].text
+    assert "while `print(f.write(b'do'), f.write(b'ne'))` (line 2) runs" in caught.value.story.events[-1].text
 
 
 SECOND = """import os
