@@ -38,7 +38,7 @@ SAMPLE = 8  # stops beside those that stand for their state
 MOST_STOPS = 50_000
 DEEPEST = 3  # crashes, one after the other
 MOST_LIVES = 10
-MOST_REMAINS = 64  # different things that crashes of one program can leave; a right one has about ten
+MOST_REMAINS = 256  # different things that crashes of one program can leave; a right one has about four an event
 OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
 KILLS_AT_ONCE = 2 * max(2, os.cpu_count() or 1)  # a life waits for the judge as long as it works
 

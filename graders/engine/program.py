@@ -63,6 +63,13 @@ class Program:
                 texts |= set(range(node.lineno, node.end_lineno + 1))
         return tuple(row for row in self.all_rows if row not in texts)
 
+    @cached_property
+    def statement_rows(self) -> frozenset[int]:
+        """The lines, from 1, on which a statement or an `except` begins that is no docstring."""
+        nodes = (node for statement in _body(self.text) for node in ast.walk(statement))
+        begins = {node.lineno for node in nodes if isinstance(node, ast.stmt | ast.ExceptHandler)}
+        return frozenset(begins).intersection(self.code_rows)
+
     def place(self, line: int, function: str = "<module>") -> Place | None:
         """Line `line` (from 1) of this program as a place in the learner's file; None where the line is not theirs."""
         if not 1 <= line <= len(self.lines):

@@ -37,14 +37,13 @@ def lines(found: CrashMap) -> Iterator[MapLine]:
     for fate in found.fates:
         for row in sorted({at[0] for at in fate.stops}):
             stops.setdefault(row, []).append((fate, sum(1 for at in fate.stops if at[0] == row)))
-    code = set(found.program.code_rows)
+    code = found.program.statement_rows
     for row, line in enumerate(found.program.lines, start=1):
         if line.number is None:
             continue
         here = stops.get(row, [])
         broken = next((fate.broken for fate, _ in here if fate.broken is not None), None)
-        is_code = row in code and bool(line.text.partition("#")[0].strip())
-        mark = "breaks" if broken else "fine" if here else "quiet" if is_code else "none"
+        mark = "breaks" if broken else "fine" if here else "quiet" if row in code else "none"
         yield MapLine(
             line.number,
             parts.visible(line.text),

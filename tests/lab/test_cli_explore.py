@@ -108,6 +108,21 @@ def test_the_map_of_the_reference_is_a_page_too(tmp_path: Path) -> None:
     assert "the publisher has seen" in content
 
 
+def test_what_only_a_second_crash_breaks_is_told_below_the_map(tmp_path: Path) -> None:
+    name = "reconnect/total_repaired_in_two_steps"
+    (repaired,) = [each for each in corpus.wrong_programs("receiver") if str(each) == name]
+    file = tmp_path / "client.py"
+    file.write_text(repaired.source(corpus.reference("receiver")))
+    drawn = command("map", str(file), "--seed", "3")
+    assert drawn.returncode == 1, drawn.stderr
+    above, _, below = drawn.stdout.partition("A second crash, while the program recovers from the first")
+    assert "✗" not in above.split("\n\n", 1)[1]
+    assert below.count("the power goes out") == 2
+    page = tmp_path / "map.html"
+    assert command("map", str(file), "--seed", "3", "--html", str(page)).returncode == 1
+    assert "The two crashes, drawn." in page.read_text()
+
+
 def test_a_file_without_a_step_to_end_has_no_map(tmp_path: Path) -> None:
     file = tmp_path / "client.py"
     file.write_text("# %% framing\nclass ProtocolError(ValueError): pass\ndef parse_line(line): return 0, 0\n")
