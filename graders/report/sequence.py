@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Sequence
 
 from graders.report.drawing import Drawing
-from graders.report.parts import Event
+from graders.report.parts import Event, shorten, visible
 from graders.verdict import Finding
 
 WIDTH = 860
@@ -20,6 +20,7 @@ GAP = 14  # pixels between two events
 TOP = 64
 LETTERS = {"publisher": 40, "receiver": 40, "store": 22}  # that fit beside a lane
 ACROSS = 96  # that fit below all lanes
+LONGEST = 400  # characters of one event; the table below the picture has more
 DATA = re.compile(r"`([^`]+)`")
 
 
@@ -34,7 +35,9 @@ def draw(finding: Finding, events: Sequence[Event]) -> str:
     end = [(label, textwrap.wrap(text, ACROSS)) for label, text in _broken_promise(finding)]
     ending = LINE * sum(len(lines) for _, lines in end) + 34
     bottom = TOP + sum(heights) + 6
-    drawing = Drawing(WIDTH, bottom + ending + 24, f"How {finding.rule} is broken", " ".join(map(_told, events)))
+    drawing = Drawing(
+        WIDTH, bottom + ending + 24, f"How {visible(finding.rule)} is broken", " ".join(map(_told, events))
+    )
     for lane, x in AT.items():
         drawing.line(x, 36, x, bottom, tone=lane, dashed=True)
         drawing.label(x, 32, lane, tone=lane, bold=True)
@@ -51,12 +54,13 @@ def _told(event: Event) -> str:
 
 
 def _broken_promise(finding: Finding) -> list[tuple[str, str]]:
-    found = [(label, str(finding.evidence.get(label.lower(), ""))) for label in ("Expected", "Observed")]
+    told = {label: str(finding.evidence.get(label.lower(), "")) for label in ("Expected", "Observed")}
+    found = [(label, visible(shorten(text, LONGEST))) for label, text in told.items()]
     return [(label, text) for label, text in found if text]
 
 
 def _lines(event: Event) -> list[str]:
-    return textwrap.wrap(event.text, LETTERS.get(event.lane, ACROSS)) or [""]
+    return textwrap.wrap(shorten(event.text, LONGEST), LETTERS.get(event.lane, ACROSS)) or [""]
 
 
 def _height(event: Event) -> int:

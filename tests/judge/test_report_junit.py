@@ -60,7 +60,7 @@ def test_gradescope_gets_points_and_words_for_each_rule() -> None:
     assert tests["store/refuses"]["output"].startswith("THE JUDGE COULD NOT TELL: no points lost\n")
     assert sum(test["score"] for test in data["tests"]) == data["score"]
     assert set(tests["store/schema"]) == {"name", "score", "max_score", "status", "output", "output_format"}
-    assert "power loss" in data["output"] and "power loss" not in gradescope.render(PASSED)
+    assert "power cut" in data["output"] and "power cut" not in gradescope.render(PASSED)
 
 
 @pytest.mark.parametrize("nasty", NASTY, ids=range(len(NASTY)))
