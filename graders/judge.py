@@ -124,7 +124,7 @@ def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None, t
     step, rule = there[-1]
     with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
         bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, thorough)
-        program = bench.compose(step.name, replaced=set(), unloadable=set())
+        program = bench.own(step.name)
         case = Case(Crew(workshop), program, bench.seed, rule.id, thorough, fates=[])
         try:
             rule.judge(case)
@@ -194,9 +194,8 @@ class _Bench:
 
     def judge(self, wanted: Sequence[str], ahead: bool) -> list[_Judged]:
         """The wanted steps' verdicts, in the unit's order."""
-        last = max((self.names.index(name) for name in wanted), default=-1) if ahead else -1
-        for name in self.names[: last + 1]:
-            program = self.compose(name, replaced=set(), unloadable=set())
+        for name in [name for name in self.names if name in wanted and ahead]:
+            program = self.own(name)
             if self.remembered(self.unit.step(name), program) is None:
                 begun = self.begun[name] = self.begin(self.unit.step(name), program)
                 if begun.first.outcome is not Outcome.PASS:
@@ -204,22 +203,45 @@ class _Bench:
         return [self.step(name) for name in self.names if name in wanted]
 
     def step(self, name: str) -> _Judged:
-        """The step's verdict, from memory where the same program was judged before with the same seed."""
+        """The step's verdict. It passes with the learner's own earlier sections, or with the reference's in place of
+        those that fail; earlier steps that nobody has asked for are judged only where the step fails without that.
+        """
         if name not in self.judged:
-            step, program = self.unit.step(name), self.program(name)
-            result = self.remembered(step, program)
+            step, own = self.unit.step(name), self.own(name)
+            result = self.on_its_own(step, own)
             if result is None:
-                begun = self.begun.get(name)
-                if begun is None or begun.program != program:
-                    begun = self.begin(step, program)
-                result = self.finish(begun)
-                self.remember(step, program, result)
-            if result.verdict.outcome is Outcome.FAIL:
-                for later in self.names[self.names.index(name) + 1 :]:
-                    if later in self.begun:
-                        self.begun.pop(later).give_up()
+                program = self.program(name)
+                result = self.on(step, program)
+                if result.verdict.outcome is Outcome.FAIL and program != own:
+                    with_own = self.on(step, own)
+                    result = with_own if with_own.verdict.passed else result
             self.judged[name] = result
         return self.judged[name]
+
+    def on_its_own(self, step: Step, own: Program) -> _Judged | None:
+        """The verdict on a step that was asked for without the earlier ones, if it passes as the file stands."""
+        earlier = self.names[: self.names.index(step.name)]
+        if all(name in self.judged for name in earlier) or not all(self.learner.has(name) for name in earlier):
+            return None
+        result = self.on(step, own)
+        return result if result.verdict.passed else None
+
+    def on(self, step: Step, program: Program) -> _Judged:
+        """The step's verdict on `program`, from memory where it was judged before with the same seed."""
+        result = self.remembered(step, program)
+        if result is None:
+            begun = self.begun.pop(step.name, None)
+            if begun is not None and begun.program != program:
+                begun.give_up()
+                begun = None
+            begun = begun or self.begin(step, program)
+            result = self.finish(begun)
+            self.remember(step, program, result)
+        if result.verdict.outcome is Outcome.FAIL:
+            for later in self.names[self.names.index(step.name) + 1 :]:
+                if later in self.begun:
+                    self.begun.pop(later).give_up()
+        return result
 
     def remembered(self, step: Step, program: Program) -> _Judged | None:
         with _remembered_lock:
@@ -251,6 +273,10 @@ class _Bench:
             replaced={step for step, result in earlier.items() if result.verdict.outcome is Outcome.FAIL},
             unloadable={step for step, result in earlier.items() if not result.loads},
         )
+
+    def own(self, name: str) -> Program:
+        """The learner's sections up to `name`, as they are."""
+        return self.compose(name, replaced=set(), unloadable=set())
 
     def compose(self, name: str, replaced: set[str], unloadable: set[str]) -> Program:
         upto = self.names[: self.names.index(name) + 1]
