@@ -11,7 +11,9 @@ KINDS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--one-per-rule", action="store_true", help="judge one wrong program of each rule, not all")
+    parser.addoption(
+        "--one-per-rule", action="store_true", help="judge one wrong program of each rule, and half of the right ones"
+    )
     parser.addoption("--record", action="store_true", help="write the golden verdicts anew instead of comparing them")
     for kind, told in KINDS.items():
         parser.addoption(f"--{kind}", action="store_true", help=f"also run what {told}")

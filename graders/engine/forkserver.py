@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 
 from graders.engine import lifeline
@@ -99,6 +100,8 @@ class _Server:
             from graders.engine import child
 
             child.main(CONTROL_FD, self.root)
+        except BaseException:
+            traceback.print_exc()  # into the child's own standard error, once it has one
         finally:
             os._exit(lifeline.CHILD_BROKE)
 

@@ -89,9 +89,7 @@ def workshop() -> Iterator[Workshop]:
 def case_of(workshop: Workshop, source: str) -> Case:
     names = [step.name for step in UNIT.steps]
     learner = sections.split(source, names, UNIT.file_name)
-    return Case(
-        Crew(workshop), compose(learner, learner, names), 7, "reconnect/killed_anywhere", thorough=True, fates=[]
-    )
+    return Case(Crew(workshop), compose(learner, learner, names), 7, "reconnect/killed_anywhere", fates=[])
 
 
 def swept() -> list[corpus.WrongProgram]:
