@@ -12,8 +12,9 @@ import re
 import sqlite3
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from graders.engine import sections
@@ -61,16 +62,30 @@ def judge(
     wanted = [chosen.step(step).name for step in steps] if steps is not None else [step.name for step in chosen.steps]
     seed = todays_seed() if seed is None else seed
     learner = sections.split(source, [step.name for step in chosen.steps], name or chosen.file_name)
-    with Workshop(method, preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-        bench = _Bench(chosen, learner, seed, workshop, pool, progress, thorough)
-        try:
-            judged = bench.judge(wanted, ahead)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            workshop.abandon()  # Ctrl-C: the rules under way end with their children
-            raise
+    with _at_work(chosen, learner, seed, method=method, progress=progress, thorough=thorough) as bench:
+        judged = bench.judge(wanted, ahead)
     exploration = sum((result.exploration for result in judged), Exploration())
     return Verdict(unit, seed, tuple(result.verdict for result in judged), exploration)
+
+
+@contextmanager
+def _at_work(
+    unit: Unit,
+    learner: LearnerFile,
+    seed: int,
+    *,
+    method: Method | None = None,
+    progress: Progress | None = None,
+    thorough: bool = False,
+) -> Iterator[_Bench]:
+    """A bench with its fork server. What interrupts the work, Ctrl-C say, ends all children at once."""
+    with Workshop(method, preload=unit.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+        try:
+            yield _Bench(unit, learner, seed, workshop, pool, progress, thorough)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            workshop.abandon()
+            raise
 
 
 def replay(
@@ -88,8 +103,7 @@ def replay(
         there = ", ".join(known.id for each in chosen.steps for known in each.rules if known.explores)
         raise KeyError(f"{rule} has no runs to replay; there are runs of {there}")
     learner = sections.split(source, [known.name for known in chosen.steps], chosen.file_name)
-    with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, False)
+    with _at_work(chosen, learner, todays_seed() if seed is None else seed) as bench:
         return bench.replay(step, found, crashes)
 
 
@@ -122,10 +136,9 @@ def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None, t
         wanted = next(step.name for step in chosen.steps if any(rule.explores for rule in step.rules))
         raise KeyError(f"nothing in the file can be ended yet: the first step with a map is {wanted}")
     step, rule = there[-1]
-    with Workshop(preload=chosen.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
-        bench = _Bench(chosen, learner, todays_seed() if seed is None else seed, workshop, pool, None, thorough)
+    with _at_work(chosen, learner, todays_seed() if seed is None else seed, thorough=thorough) as bench:
         program = bench.own(step.name)
-        case = Case(Crew(workshop), program, bench.seed, rule.id, thorough, fates=[])
+        case = Case(Crew(bench.workshop), program, bench.seed, rule.id, thorough, fates=[])
         try:
             rule.judge(case)
             finding = None
