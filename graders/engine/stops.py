@@ -160,19 +160,24 @@ def _instructions(code: CodeType) -> tuple[frozenset[int], dict[int, str]]:
 
 def _trace_threads(watcher: _Watcher) -> None:
     """Every thread that Python code starts is watched, and that there is one is known."""
-    start = _thread.start_new_thread
 
-    def traced(function: Callable[..., Any], *arguments: Any) -> int:
-        watcher.threads = True
+    def traced(start: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+            watcher.threads = True
 
-        def run(*values: Any, **named: Any) -> Any:
-            sys.settrace(watcher.trace)
-            return function(*values, **named)
+            def run(*values: Any, **options: Any) -> Any:
+                sys.settrace(watcher.trace)
+                return function(*values, **options)
 
-        return start(run, *arguments)
+            return start(run, *arguments, **named)
 
-    _thread.start_new_thread = traced
-    threading._start_new_thread = traced  # type: ignore[attr-defined]
+        return begin
+
+    for name in ("start_new_thread", "start_joinable_thread"):  # the latter is Python 3.13's
+        if hasattr(_thread, name):
+            begin = traced(getattr(_thread, name))
+            setattr(_thread, name, begin)
+            setattr(threading, f"_{name}", begin)
 
 
 def _trace_statements(watcher: _Watcher) -> None:

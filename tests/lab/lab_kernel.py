@@ -10,6 +10,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parents[2]
+TRIES = 3
 DEADLINE = 60.0  # seconds for one cell
 
 
@@ -36,6 +37,16 @@ class Kernel:
     """An ipykernel process; `close` ends it."""
 
     def __init__(self) -> None:
+        for attempt in range(TRIES):
+            try:
+                self._start()
+                return
+            except RuntimeError:  # it died: somebody has taken one of its ports between Jupyter's choice and its start
+                self.close()
+                if attempt == TRIES - 1:
+                    raise
+
+    def _start(self) -> None:
         self.manager = KernelManager(kernel_name="python3")
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.manager.start_kernel(env={**os.environ, "PYTHONPATH": path, "PYDEVD_DISABLE_FILE_VALIDATION": "1"})
