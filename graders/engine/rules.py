@@ -265,9 +265,16 @@ class Case:
 
     def lines_with(self, *words: str) -> Place | None:
         """The first line of the learner's that holds one of `words`: a place to point at when no exception points."""
+        return self._first_with(words, self.program.all_rows)
+
+    def own_line_with(self, *words: str) -> Place | None:
+        """The same within the step's own section; of the whole file where that has none."""
+        return self._first_with(words, self.program.own_rows) or self.lines_with(*words)
+
+    def _first_with(self, words: Sequence[str], rows: range) -> Place | None:
         for row in self.program.code_rows:
             line = self.program.lines[row - 1]
-            if line.number is not None and any(word in line.text.partition("#")[0] for word in words):
+            if row in rows and line.number is not None and any(word in line.text.partition("#")[0] for word in words):
                 return Place(self.program.name, line.number, line.text)
         return None
 

@@ -15,11 +15,9 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from graders.engine.processes import Child
-from graders.engine.program import Place
 from graders.engine.rules import Call, Case
 from graders.engine.story import Story, show_bytes
 from graders.receiver import waiting
@@ -107,7 +105,7 @@ class Connection:
             f"it sent {show_bytes(got + newline)}",
             "" if newline else "the line has no LF",
             "what the program writes to the publisher, and when",
-            where=own_line_with(self.case, "RESUME" if line.startswith(b"RESUME") else "ACK", ".write("),
+            where=self.case.own_line_with("RESUME" if line.startswith(b"RESUME") else "ACK", ".write("),
         )
 
     def answers(self, line: bytes) -> bool:
@@ -176,7 +174,7 @@ class Connection:
                 f"the receiver also sent {show_bytes(rest)}",
                 "the program goes on after the point at which the session must end",
                 "what happens after an error, and which line each ACK belongs to",
-                where=own_line_with(self.case, "ACK", ".write("),
+                where=self.case.own_line_with("ACK", ".write("),
             )
 
     def received_now(self) -> bytes:
@@ -272,15 +270,6 @@ def _gone(case: Case, child: Child, expected: str, news: News) -> NoReturn:
 
 
 BOTH_WAIT = "the program waits for the publisher, while the publisher waits for the program"
-
-
-def own_line_with(case: Case, *words: str) -> Place | None:
-    """The first line of the step's own section that holds one of `words`; of the whole file where it has none."""
-    marker = f"# %% {case.rule.partition('/')[0]}"
-    lines = case.program.lines
-    begin = max((row for row, line in enumerate(lines) if line.text.startswith(marker)), default=0)
-    section = replace(case, program=replace(case.program, lines=lines[begin:]))
-    return section.lines_with(*words) or case.lines_with(*words)
 
 
 def _unacknowledged(sock: socket.socket) -> int:

@@ -14,7 +14,7 @@ from graders.receiver import waiting
 from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import new_store
 from graders.receiver.ledger import books_after, connection, expect_books, look, make_events
-from graders.receiver.publisher import OTHER_HOST, Connection, Publisher, fill_backlog, free_port, own_line_with
+from graders.receiver.publisher import OTHER_HOST, Connection, Publisher, fill_backlog, free_port
 from graders.receiver.session import (
     LONG,
     ONE_WAIT,
@@ -67,7 +67,7 @@ def _left_out_timeout(case: Case) -> None:
             f"without it, a wait for a line is made to last more than {FAR_LONGER:g} s",
             "another default",
             "the default in the head of run_client",
-            where=own_line_with(case, "def run_client("),
+            where=case.own_line_with("def run_client("),
         )
 
 
@@ -386,14 +386,14 @@ def _hook_that_looks(case: Case) -> None:
             found = look(case, path, "inside before_ack")
             if found != books_after(events[: seen + 1]):
                 expected = f"before_ack runs after the COMMIT of event {seen}: {books_after(events[: seen + 1])}"
-                case.fail(expected, f"another connection finds {found}", where=own_line_with(case, "before_ack("))
+                case.fail(expected, f"another connection finds {found}", where=case.own_line_with("before_ack("))
             early = peer.received_now().count(b"\n")
             if early > seen:
                 case.fail(
                     f"ACK {seen} is written after before_ack({seen})",
                     "the publisher has it already",
                     look="the order of before_ack and writer.write",
-                    where=own_line_with(case, "before_ack("),
+                    where=case.own_line_with("before_ack("),
                 )
             seen += 1
             if seen == len(events):
@@ -404,7 +404,7 @@ def _hook_that_looks(case: Case) -> None:
             case.fail("the session goes on after each before_ack", f"run_client {call}", where=call.place)
         if run.facts["hooked"] != [0, 1, 2]:
             told = f"before_ack is called with {run.facts['hooked']}"
-            case.fail("before_ack is called with 0, 1, 2", told, where=own_line_with(case, "before_ack"))
+            case.fail("before_ack is called with 0, 1, 2", told, where=case.own_line_with("before_ack"))
         for event in events:
             peer.expect(b"ACK %d\n" % event[0])
 
@@ -534,7 +534,7 @@ def _flushed_for_late_reader(case: Case) -> None:
                 "only some of them do, and then the connection ends",
                 "transport.abort() throws away what has not been sent yet",
                 "writer.close() and await writer.wait_closed() first; abort() only once that has taken too long",
-                where=own_line_with(case, "abort("),
+                where=case.own_line_with("abort("),
             )
 
 
@@ -589,7 +589,7 @@ def _reset_in_mid_session(case: Case) -> None:
                 f"run_client {call}",
                 "a broken connection is taken for the end of the stream",
                 "except ConnectionError, except OSError",
-                where=own_line_with(case, "except"),
+                where=case.own_line_with("except"),
             )
         run.expect_given_back("a reset")
 

@@ -19,7 +19,7 @@ from graders.receiver.ack_after_commit import line_of
 from graders.receiver.applying import crash_books, new_store
 from graders.receiver.ledger import books_after, expect_books, make_events
 from graders.receiver.probes import MAIN
-from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port, own_line_with
+from graders.receiver.publisher import HOST, OTHER_HOST, Connection, Publisher, StopAndWait, free_port
 from graders.receiver.session import ONE_WAIT, OTHER_LIMIT, Proven, with_short_timeout
 from graders.receiver.waiting import News
 
@@ -107,7 +107,7 @@ class Command:
                 f"{ending}"
                 + (f"; its last line on standard error is `{self.last_line()[:SHOWN]}`" if self.last_line() else ""),
                 look="what main returns, and what is passed to sys.exit",
-                where=own_line_with(self.case, "sys.exit", "__main__"),
+                where=self.case.own_line_with("sys.exit", "__main__"),
             )
 
 
@@ -158,7 +158,7 @@ def _timeout_is_used(case: Case, timeout: float) -> None:
         publisher.accept(run.child).expect(b"RESUME -1\n")
         case.story.publisher("sends nothing, and keeps the connection open")
         expected = f"with --timeout {timeout:g}, a silent publisher is left after about {timeout:g} s"
-        where = own_line_with(case, "run_client(")
+        where = case.own_line_with("run_client(")
         look = "the call of run_client in main"
         if waiting.wait(run.child) is News.ASLEEP:
             raise Proven(expected, "it goes on waiting", "--timeout is not passed on to run_client", look, where)
@@ -181,7 +181,7 @@ def failures(case: Case) -> None:
             f"it is `{told['gap'][:SHOWN]}` for every kind of failure, from a refused connection to a conflict",
             "the message does not hold the error",
             "what main prints to sys.stderr",
-            where=own_line_with(case, "stderr"),
+            where=case.own_line_with("stderr"),
         )
 
 
@@ -206,13 +206,13 @@ def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> Non
             _misbehave(peer, kind, events[0])
         ending = run.ending()
         if run.attempts > 1 or (kind != "refused" and publisher.has_another()):
-            where = own_line_with(case, "asyncio.run(")
+            where = case.own_line_with("asyncio.run(")
             again = f"the process connects a second time ({kind})"
             case.fail("one process is one session: a failure is told, not tried again", again, where=where)
         last = run.last_line()
         story = f"its last line on standard error: `{last[:SHOWN]}`" if last else "it says nothing on standard error"
         case.story.receiver(story)
-        where = own_line_with(case, "except", "asyncio.run")
+        where = case.own_line_with("except", "asyncio.run")
         if ending.signal or ending.status == 0:
             case.fail(f"an exit status that is not 0 ({kind})", f"{ending}", where=where)
         if "Traceback (most recent call last)" in run.child.standard_error():
@@ -279,7 +279,7 @@ def _expect_cut(case: Case, run: Command, seq: int) -> None:
     cause = "0 is taken for `no number given`" if seq == 0 else ""
     look_at = "how the option is compared with seq: a number with a number, and 0 is false, but it is not None"
     ending = run.ending(expected, cause, look_at)
-    where = own_line_with(case, "_exit", "exit_before_ack", "before_ack")
+    where = case.own_line_with("_exit", "exit_before_ack", "before_ack")
     if ending != Ending(17):
         case.fail(expected, f"{ending}", cause, look_at, where=where)
     if run.unwound is not None:

@@ -12,7 +12,7 @@ from graders.engine.rules import Broken, Call, Case
 from graders.engine.story import Story
 from graders.receiver import waiting
 from graders.receiver.probes import SESSION
-from graders.receiver.publisher import Connection, Publisher, own_line_with
+from graders.receiver.publisher import Connection, Publisher
 from graders.receiver.waiting import News
 
 LONG = 30.0  # seconds: a timeout that no right program ever reaches
@@ -80,7 +80,7 @@ class Session:
                         f"it was still busy after {self.child.job.patience:g} s, and was ended",
                         "a loop that does not end, or a short wait that begins again and again",
                         "loops, and what ends each of them",
-                        where=own_line_with(self.case, "while", "for "),
+                        where=self.case.own_line_with("while", "for "),
                     )
         self.facts = self.case.result(self.child, answer)
         return self._told()
@@ -101,7 +101,7 @@ class Session:
             "it connects a second time",
             "a second try hides from the caller that something went wrong",
             "loops around asyncio.open_connection, and second calls after an error",
-            own_line_with(self.case, "while", "for ", "open_connection"),
+            self.case.own_line_with("while", "for ", "open_connection"),
         )
 
     def expect_return(self, last: int) -> None:
@@ -122,14 +122,14 @@ class Session:
     def expect_given_back(self, told: str, *, at_once: bool = True) -> None:
         """Nothing is left: no socket, no store descriptor, no task, no ResourceWarning."""
         left = self.facts["open_at_once" if at_once else "open_later"]
-        where = own_line_with(self.case, "close(", "wait_closed", "open_connection")
+        where = self.case.own_line_with("close(", "wait_closed", "open_connection")
         if left["store"]:
             self.case.fail(
                 f"after {told}, the connection to SQLite is closed",
                 "the store's descriptor is still open",
                 "con.close() is missing on this way out",
                 "a `finally` around everything after open_store",
-                where=own_line_with(self.case, "open_store(") or where,
+                where=self.case.own_line_with("open_store(") or where,
             )
         if left["sockets"]:
             later = self.facts["open_later"]["sockets"]
@@ -148,7 +148,7 @@ class Session:
                 f"{self.facts['tasks']} still there when run_client comes back",
                 "a task is made, and neither awaited nor cancelled on this way out",
                 "what makes tasks: create_task, ensure_future, asyncio.wait, shield",
-                where=own_line_with(self.case, "create_task(", "ensure_future(", "asyncio.wait(", "shield("),
+                where=self.case.own_line_with("create_task(", "ensure_future(", "asyncio.wait(", "shield("),
             )
         if self.facts["warnings"]:
             text = self.facts["warnings"][0]
@@ -183,7 +183,7 @@ def expect_timeout(run: Session, why: str, look_at: str) -> None:
     if news is News.ASLEEP:
         where = waiting.where_it_sleeps(case, run.child)
         place = f", at {where}" if where else ""
-        raise Proven(expected, f"it goes on waiting{place}", cause, look_at, where or own_line_with(case, "await"))
+        raise Proven(expected, f"it goes on waiting{place}", cause, look_at, where or case.own_line_with("await"))
     too_long = False
     for message in run.child.messages():
         match message.get("event"):
@@ -201,7 +201,7 @@ def expect_timeout(run: Session, why: str, look_at: str) -> None:
                 return
     if run.child.timed_out:
         told = f"it was still waiting after {run.child.job.patience:g} s, and was ended"
-        case.fail(expected, told, cause, look_at, where=own_line_with(case, "await"))
+        case.fail(expected, told, cause, look_at, where=case.own_line_with("await"))
     case.fail_silent(run.child)
 
 
