@@ -40,7 +40,7 @@ DEEPEST = 3  # crashes, one after the other
 MOST_LIVES = 10
 MOST_REMAINS = 256  # different things that crashes of one program can leave; a right one has about four an event
 OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
-KILLS_AT_ONCE = 2 * max(2, os.cpu_count() or 1)  # a life waits for the judge as long as it works
+KILLS_AT_ONCE = 1 + (os.cpu_count() or 1)  # a core waits for the judge now and then; more only take turns
 
 
 @dataclass(frozen=True)

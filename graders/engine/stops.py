@@ -73,11 +73,15 @@ def watch(session: Session, path: str, mode: str, detail: str, at: At | None) ->
     `kill`.
     """
     watcher = _Watcher(session, path, mode, detail == "instruction", at)
-    _trace_threads(watcher)
-    _trace_statements(watcher)
-    _trace_writes(watcher)
-    sys._getframe().f_trace_opcodes = watcher.instructions  # Python 3.12 looks for such a frame in settrace
-    sys.settrace(watcher.trace)
+    kinds = MOMENTS if at is None else {at[1]}  # a program that is ended at a write need not stop at its lines
+    if "statement" in kinds:
+        _trace_statements(watcher)
+    if "write" in kinds:
+        _trace_writes(watcher)
+    if "line" in kinds or "instruction" in kinds:
+        _trace_threads(watcher)
+        sys._getframe().f_trace_opcodes = watcher.instructions  # Python 3.12 looks for such a frame in settrace
+        sys.settrace(watcher.trace)
 
 
 class _Watcher:
@@ -95,11 +99,15 @@ class _Watcher:
         self.lock = threading.RLock()
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code.co_filename != self.path:
+        if frame.f_code.co_filename != self.path or not self.may_stop_in(frame.f_code):
             return None
         frame.f_trace = self.trace_inside  # Python 3.13 takes the next line only where this one is there
         frame.f_trace_opcodes = self.instructions
         return self.trace_inside
+
+    def may_stop_in(self, code: CodeType) -> bool:
+        """Whether the code has a stop at which this watcher does something."""
+        return self.at is None or self.at[0] in _lines(code)
 
     def trace_inside(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "opcode":
@@ -147,6 +155,12 @@ class _Watcher:
                 answer = self.session.ask("stop", at=here, unseen=unseen, threads=self.threads)
                 if not answer.get("more", True):
                     self.mode = "over"
+
+
+@cache
+def _lines(code: CodeType) -> frozenset[int]:
+    """The lines that a code's instructions stand on, 0 for those that stand on none."""
+    return frozenset(line or 0 for _, _, line in code.co_lines()) | {0}
 
 
 @cache
