@@ -24,8 +24,8 @@ import nbformat
 
 from graders import registry
 from graders.engine.rules import Unit
+from graders.engine.section_writer import cell_body, chunks, place
 from lab import learner_file
-from lab.section_writer import cell_body, chunks, place
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK_NAME = re.compile(r"(?P<number>\d\d)_(?P<step>\w+)\.ipynb")

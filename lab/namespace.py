@@ -10,8 +10,8 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from graders.engine.rules import Unit
+from graders.engine.section_writer import is_starter, owner_of, section_text, up_to
 from lab import learner_file, trial
-from lab.section_writer import is_starter, owner_of, section_text, up_to
 
 RESERVED = {"check", "crash_map", "hint", "catch_up", "display", "get_ipython", "In", "Out", "exit", "quit"}
 OUTPUT_LIMIT = 20_000  # characters that a file may print while it is imported

@@ -20,6 +20,7 @@ from IPython.display import display
 from graders import judge as judging
 from graders import registry
 from graders.engine.rules import Unit
+from graders.engine.section_writer import cell_body, foreign_marker, is_starter, place, section_text
 from graders.judge import judge
 from graders.report import crash_map as drawn
 from graders.report import html, text
@@ -27,7 +28,6 @@ from graders.verdict import Outcome, Verdict
 from lab import learner_file, namespace
 from lab.learner_file import FileTrouble
 from lab.namespace import names_of, say
-from lab.section_writer import cell_body, foreign_marker, is_starter, place, section_text
 
 _hints_given: Counter[str] = Counter()
 

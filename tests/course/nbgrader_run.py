@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 
 from graders import registry
-from lab.section_writer import SOLUTION_MARK
+from graders.engine.section_writer import SOLUTION_MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "receiver"

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from graders import registry
 from graders.engine.rules import Step, Unit
+from graders.engine.section_writer import SOLUTION_MARK, cell_body, is_starter, place
 from graders.judge import judge
 from graders.verdict import Outcome, Verdict
 from lab import build
-from lab.section_writer import SOLUTION_MARK, cell_body, is_starter, place
 
 ROOT = build.ROOT
 UNITS = registry.units()

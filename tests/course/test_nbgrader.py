@@ -14,7 +14,7 @@ import pytest
 from nbgrader_run import UNIT, nbgrader
 
 from graders import registry
-from lab.section_writer import section_text
+from graders.engine.section_writer import section_text
 
 pytestmark = pytest.mark.timeout(900)  # seconds; the course takes one or two minutes, also for who waits for it
 STEPS = [step.name for step in registry.unit(UNIT).steps]

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from graders.engine.section_writer import (
+    cell_body,
+    chunks,
+    foreign_marker,
+    is_starter,
+    owner_of,
+    place,
+    section_text,
+    up_to,
+)
 from lab import learner_file
-from lab.section_writer import cell_body, chunks, foreign_marker, is_starter, owner_of, place, section_text, up_to
 
 STEPS = ["framing", "store", "atomic_apply"]
 FULL = '"""Mine."""\n\n\n# %% framing\na = 1\n\n\n# %% [markdown]\n# Some words.\n\n# %% store\nb = 2\n'
