@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from graders.engine import sandbox as sandboxes
 from graders.engine import sections
 from graders.engine.processes import Crew, JudgeBroke, Method, ServerGone, Workshop
 from graders.engine.program import Program, compose
@@ -50,19 +51,22 @@ def judge(
     progress: Progress | None = None,
     ahead: bool = True,
     thorough: bool = False,
+    sandbox: sandboxes.Mode = "off",
 ) -> Verdict:
     """Judge the text of a learner's file.
 
     `steps` are the steps wanted (None: all). `progress` is called with a step's name, rules done and rules in all.
     `ahead`: begin all steps at once, which is sooner done where they pass, and more work where one fails.
     `thorough`: look at each instruction of a life that recovers, too, not only at its lines, statements and writes.
-    Raises KeyError for an unknown unit or step; everything about the learner's file is in the verdict.
+    `sandbox`: whether to shut the program in; `auto` does where that is possible.
+    Raises KeyError for an unknown unit or step, and NoSandbox where one is required and cannot be had; everything about
+    the learner's file is in the verdict.
     """
     chosen = find_unit(unit)
     wanted = [chosen.step(step).name for step in steps] if steps is not None else [step.name for step in chosen.steps]
     seed = todays_seed() if seed is None else seed
     learner = sections.split(source, [step.name for step in chosen.steps], name or chosen.file_name)
-    with _at_work(chosen, learner, seed, method=method, progress=progress, thorough=thorough) as bench:
+    with _at_work(chosen, learner, seed, method=method, progress=progress, thorough=thorough, sandbox=sandbox) as bench:
         judged = bench.judge(wanted, ahead)
     exploration = sum((result.exploration for result in judged), Exploration())
     return Verdict(unit, seed, tuple(result.verdict for result in judged), exploration)
@@ -77,9 +81,11 @@ def _at_work(
     method: Method | None = None,
     progress: Progress | None = None,
     thorough: bool = False,
+    sandbox: sandboxes.Mode = "off",
 ) -> Iterator[_Bench]:
     """A bench with its fork server. What interrupts the work, Ctrl-C say, ends all children at once."""
-    with Workshop(method, preload=unit.preload) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+    shut_in = sandboxes.wanted(sandbox)
+    with Workshop(method, preload=unit.preload, shut_in=shut_in) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
         try:
             yield _Bench(unit, learner, seed, workshop, pool, progress, thorough)
         except BaseException:
@@ -89,7 +95,13 @@ def _at_work(
 
 
 def replay(
-    source: str, rule: str, crashes: Sequence[At], *, unit: str = "receiver", seed: int | None = None
+    source: str,
+    rule: str,
+    crashes: Sequence[At],
+    *,
+    unit: str = "receiver",
+    seed: int | None = None,
+    sandbox: sandboxes.Mode = "off",
 ) -> Finding:
     """Make one run of an exploration again: the program is ended at each of `crashes`, in one life each.
 
@@ -103,7 +115,7 @@ def replay(
         there = ", ".join(known.id for each in chosen.steps for known in each.rules if known.explores)
         raise KeyError(f"{rule} has no runs to replay; there are runs of {there}")
     learner = sections.split(source, [known.name for known in chosen.steps], chosen.file_name)
-    with _at_work(chosen, learner, todays_seed() if seed is None else seed) as bench:
+    with _at_work(chosen, learner, todays_seed() if seed is None else seed, sandbox=sandbox) as bench:
         return bench.replay(step, found, crashes)
 
 
@@ -124,7 +136,14 @@ class CrashMap:
         return None if any(fate.broken for fate in self.fates) else self.finding
 
 
-def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None, thorough: bool = False) -> CrashMap:
+def crash_map(
+    source: str,
+    *,
+    unit: str = "receiver",
+    seed: int | None = None,
+    thorough: bool = False,
+    sandbox: sandboxes.Mode = "off",
+) -> CrashMap:
     """End the program of a learner's file everywhere, and note what comes of it, also after the first broken promise.
 
     The rule is that of the last step in the file which ends programs at all. Raises KeyError where there is none yet.
@@ -136,7 +155,8 @@ def crash_map(source: str, *, unit: str = "receiver", seed: int | None = None, t
         wanted = next(step.name for step in chosen.steps if any(rule.explores for rule in step.rules))
         raise KeyError(f"nothing in the file can be ended yet: the first step with a map is {wanted}")
     step, rule = there[-1]
-    with _at_work(chosen, learner, todays_seed() if seed is None else seed, thorough=thorough) as bench:
+    seed = todays_seed() if seed is None else seed
+    with _at_work(chosen, learner, seed, thorough=thorough, sandbox=sandbox) as bench:
         program = bench.own(step.name)
         case = Case(Crew(bench.workshop), program, bench.seed, rule.id, thorough, fates=[])
         try:
@@ -274,7 +294,8 @@ class _Bench:
         file the sections stand.
         """
         places = "" if outcome is Outcome.PASS else ",".join(str(line.number) for line in program.lines)
-        told = (self.unit.name, step.name, str(self.seed), self.workshop.method, str(self.thorough))
+        how = (self.workshop.method, str(self.thorough), str(self.workshop.shut_in))
+        told = (self.unit.name, step.name, str(self.seed), *how)
         parts = (JUDGE_VERSION, *told, program.digest, places)
         return hashlib.sha256("\0".join(parts).encode("utf-8")).hexdigest()
 

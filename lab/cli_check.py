@@ -18,6 +18,7 @@ from lab.cli import Refusal
 if TYPE_CHECKING:
     from graders.engine.processes import Method
     from graders.engine.rules import Unit
+    from graders.engine.sandbox import Mode
     from graders.report.text import Paint
     from graders.verdict import Verdict
 
@@ -47,7 +48,7 @@ COLOURS: dict[str, dict[str, Any]] = {
     type=click.Choice(["auto", "require", "off"]),
     default="auto",
     show_default=True,
-    help="Whether to shut the program in.",
+    help="Whether to shut the program in: always, where that is possible, or never.",
 )
 @click.option("--thorough", is_flag=True, help="Explore recoveries at each instruction, and sessions that end early.")
 @click.option("--method", type=click.Choice(["fork", "spawn"]), hidden=True, help="How children are started.")
@@ -57,7 +58,7 @@ def check(
     steps: tuple[str, ...],
     seed: int | None,
     form: str,
-    sandbox: str,
+    sandbox: Mode,
     thorough: bool,
     method: Method | None,
 ) -> NoReturn:
@@ -65,12 +66,10 @@ def check(
 
     Exit status: 0 all rules pass, 1 some rule fails, 2 wrong usage or no such file, 3 the judge could not tell.
     """
-    if sandbox == "require":
-        raise Refusal("the sandbox is not built yet; use --sandbox auto")
     with ended_in_one_line():
         chosen = find_unit(unit)
         wanted = _find_steps(chosen, steps)
-        verdict = _judge(file, chosen, wanted, seed, method, thorough)
+        verdict = _judge(file, chosen, wanted, seed, method, thorough, sandbox)
         _write(_render(verdict, form, str(file)))
     sys.exit(COULD_NOT_TELL if verdict.broken else ALL_PASS if verdict.passed else SOME_FAIL)
 
@@ -101,8 +100,15 @@ def _refuse(what: str, name: str, known: Sequence[str]) -> NoReturn:
 
 
 def _judge(
-    file: Path, unit: Unit, steps: list[str] | None, seed: int | None, method: Method | None, thorough: bool
+    file: Path,
+    unit: Unit,
+    steps: list[str] | None,
+    seed: int | None,
+    method: Method | None,
+    thorough: bool,
+    sandbox: Mode,
 ) -> Verdict:
+    from graders.engine.sandbox import NoSandbox
     from graders.judge import could_not_judge, judge, todays_seed, unreadable_file
     from graders.report.parts import visible
     from lab.source import CannotRead, NotText, read
@@ -113,10 +119,19 @@ def _judge(
         source = read(file)
         with _progress() as progress:
             return judge(
-                source, unit=unit.name, steps=steps, seed=seed, method=method, progress=progress, thorough=thorough
+                source,
+                unit=unit.name,
+                steps=steps,
+                seed=seed,
+                method=method,
+                progress=progress,
+                thorough=thorough,
+                sandbox=sandbox,
             )
     except CannotRead as trouble:
         raise Refusal(visible(str(trouble))) from None
+    except NoSandbox as trouble:
+        raise Refusal(str(trouble)) from None
     except NotText as seen:
         return unreadable_file(seen.observed, seen.cause, unit=unit.name, name=unit.file_name, steps=steps, seed=seed)
     except Exception as error:

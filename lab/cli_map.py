@@ -30,7 +30,7 @@ def crash_map(file: Path, unit: str, seed: int | None, states: bool, page: Path 
 
     try:
         with ended_in_one_line():
-            found = judge.crash_map(read(file), unit=find_unit(unit).name, seed=seed)
+            found = judge.crash_map(read(file), unit=find_unit(unit).name, seed=seed, sandbox="auto")
     except (CannotRead, NotText) as trouble:
         raise Refusal(visible(str(trouble))) from None
     except KeyError as nothing:

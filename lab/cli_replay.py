@@ -34,7 +34,7 @@ def replay(file: Path, rule: str, stops: tuple[str, ...], unit: str, seed: int |
     try:
         with ended_in_one_line():
             crashes = [stop_named(stop) for stop in stops]
-            finding = replay_run(read(file), rule, crashes, unit=find_unit(unit).name, seed=seed)
+            finding = replay_run(read(file), rule, crashes, unit=find_unit(unit).name, seed=seed, sandbox="auto")
             click.echo(for_stream(replayed(finding), sys.stdout))
     except ValueError:
         raise Refusal("a stop looks like 117:line:1; copy the command from a report") from None

@@ -241,7 +241,7 @@ class _Explorer:
     @contextmanager
     def world(self, start: Remains) -> Iterator[World]:
         """A world in which the crashes of `start` have happened; what breaks in it is told with their story."""
-        with self.scenario.peer() or nullcontext() as peer:
+        with self.scenario.peer(self.case) or nullcontext() as peer:
             world = World(self.case, self.case.new_folder(), peer)
             world.put(start.files)
             if peer is not None and start.run:

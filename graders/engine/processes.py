@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from graders.engine import wire
+from graders.engine import sandbox, wire
+from graders.engine.forkserver import SOCKET, START
 
 Method = Literal["fork", "spawn"]
 Detail = Literal["line", "instruction"]
@@ -83,41 +84,66 @@ KILLED = Ending(0, signal.SIGKILL)
 
 
 class Workshop:
-    """The fork server and the folder in which children work. Use as a context manager."""
+    """The fork server and the folder in which children work. Use as a context manager.
 
-    def __init__(self, method: Method | None = None, preload: Sequence[str] = ()) -> None:
+    `shut_in`: put both into a sandbox, which has to be there.
+    """
+
+    def __init__(self, method: Method | None = None, preload: Sequence[str] = (), *, shut_in: bool = False) -> None:
         self.method: Method = method or ("fork" if hasattr(os, "fork") else "spawn")
         self.preload = (*PRELOAD, *preload)
+        self.shut_in = shut_in
+        self.walls: sandbox.Walls | None = None
         self.lock = threading.Lock()
         self.folders = 0
 
     def __enter__(self) -> Workshop:
-        shared = "/dev/shm"  # memory: a store's fsync costs nothing there, and what is judged does not depend on it
-        base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
-        self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
-        self.requests, theirs = socket.socketpair()
-        code = (
-            "import sys; sys.path.insert(0, sys.argv[2]); from graders.engine import forkserver;"
-            " forkserver.main(int(sys.argv[1]), sys.argv[3], sys.argv[2], sys.argv[4], sys.argv[5:])"
-        )
-        fd = theirs.fileno()
-        self.server = subprocess.Popen(
-            [sys.executable, "-I", "-c", code, str(fd), str(ROOT), self.method, str(self.folder), *self.preload],
-            pass_fds=[fd],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
+        with contextlib.ExitStack() as stack:
+            shared = "/dev/shm"  # memory: a store's fsync costs nothing there, and no verdict depends on it
+            base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
+            self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
+            stack.callback(_remove, self.folder)
+            self._start_server(stack)
+            self._closing = stack.pop_all()  # what interrupts this leaves nothing behind
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _start_server(self, stack: contextlib.ExitStack) -> None:
+        user = ""
+        if self.shut_in:
+            self.walls = sandbox.Walls(self.folder, [ROOT / "graders"])
+            self.walls.hand_over(self.folder)
+            user = "" if self.walls.user is None else str(self.walls.user)
+        self.requests, theirs = socket.socketpair()
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[3]); from graders.engine import forkserver;"
+            " forkserver.main(int(sys.argv[1]), *sys.argv[2:6], sys.argv[6:])"
+        )
+        told = [str(theirs.fileno()), self.method, str(ROOT), str(self.folder), user, *self.preload]
+        command = [sys.executable, "-I", "-c", code, *told]
+        with theirs:
+            stack.callback(self.requests.close)
+            self.server = subprocess.Popen(
+                self.walls.command(command) if self.walls else command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.callback(self._end_server)
+        if self.walls:
+            warden = sandbox.Warden(self.server.pid, self.folder, _end)
+            warden.start()
+            stack.callback(warden.close)
+
+    def _end_server(self) -> None:
         self.requests.close()
         try:
             self.server.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self.server.kill()
             self.server.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def abandon(self) -> None:
         """End every child now; whoever waits for one hears that the judge broke."""
@@ -134,21 +160,60 @@ class Workshop:
 
     def start(self, job: Job) -> Child:
         """Start a child on `job`. Raises JudgeBroke where no child can be had."""
+        if self.walls:
+            for folder in job.folders(self.folder):
+                self.walls.hand_over(folder)
         ours, control = socket.socketpair()
-        status_read, status_write = os.pipe()
+        status, theirs = socket.socketpair()
         try:
-            with self.lock:
-                socket.send_fds(self.requests, [b"+"], [control.fileno(), status_write])
-        except OSError as error:
+            self._ask(START, control, theirs)
+        except ServerGone:
             ours.close()
-            os.close(status_read)
-            raise ServerGone from error
+            status.close()
+            raise
         finally:
             control.close()
-            os.close(status_write)
-        child = Child(job, ours, status_read)
-        child.send(job.message())
+            theirs.close()
+        child = Child(job, ours, status)
+        child.send(job.message(sandbox.LIMITS if self.walls else {}))
         return child
+
+    def tcp_socket(self) -> socket.socket:
+        """A new TCP socket of the network that children see."""
+        if not self.walls:
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._ask(SOCKET, theirs)
+            theirs.close()
+            ours.settimeout(PATIENCE)
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+        if not fds:
+            raise ServerGone
+        return socket.socket(fileno=fds[0])
+
+    def _ask(self, request: bytes, *handed_over: socket.socket) -> None:
+        try:
+            with self.lock:
+                socket.send_fds(self.requests, [request], [each.fileno() for each in handed_over])
+        except OSError as error:
+            raise ServerGone from error
+
+
+def _remove(folder: Path) -> None:
+    """Whatever children have made of it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():  # they have locked a folder of theirs
+        for place, names, _ in os.walk(folder):
+            for path in (os.path.join(place, name) for name in names):
+                if not os.path.islink(path):  # what a link names is somebody else's
+                    os.chmod(path, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 class ServerGone(Exception):
@@ -208,7 +273,13 @@ class Job:
     limits: Mapping[str, int] = field(default_factory=dict)
     code_cache: str | None = None
 
-    def message(self) -> dict[str, Any]:
+    def folders(self, below: Path) -> set[Path]:
+        """The folders in which the child will work: its own, and those of all files that it is told about."""
+        told = [value for value in (*self.argv, *self.arguments.values()) if isinstance(value, str)]
+        paths = [Path(value) for value in told if value.startswith(f"{below}/")]
+        return {self.folder} | {path.parent for path in paths if path.parent != below and path.parent.is_dir()}
+
+    def message(self, limits: Mapping[str, int]) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
             "file": self.file,
@@ -219,7 +290,7 @@ class Job:
             "code_cache": self.code_cache,
             "stops": None if self.stops is None else self.stops.message(),
             "output": self.output,
-            "limits": {**LIMITS, **self.limits},
+            "limits": {**LIMITS, **limits, **self.limits},
             "environment": bare_environment(self.folder),
         }
 
@@ -239,10 +310,11 @@ def bare_environment(folder: Path) -> dict[str, str]:
 class Child:
     """A running child. `messages` yields what it reports; afterwards `ending` tells how the process ended."""
 
-    def __init__(self, job: Job, control: socket.socket, status: int) -> None:
+    def __init__(self, job: Job, control: socket.socket, status: socket.socket) -> None:
         self.job = job
         self.control = control
         self.status = status
+        self._process: int | None = None  # a descriptor of it, where the system has such
         self.deadline = time.monotonic() + job.patience
         self.timed_out = False
         self.flooded = False
@@ -261,7 +333,9 @@ class Child:
             self.ending()
         finally:
             self.control.close()
-            os.close(self.status)
+            self.status.close()
+            if self._process is not None:
+                os.close(self._process)
 
     @property
     def out_of_time(self) -> bool:
@@ -274,11 +348,27 @@ class Child:
 
     @property
     def pid(self) -> int:
+        """The process's number on this side of the sandbox; -1 where it has ended."""
+        self._wait_for_start()
+        if self._process is None:
+            return int(self._status_text.split(b"\n")[0])
+        facts = Path(f"/proc/self/fdinfo/{self._process}").read_text()
+        return int(next(line for line in facts.splitlines() if line.startswith("Pid:")).split()[1])
+
+    def _wait_for_start(self) -> None:
         while b"\n" not in self._status_text:
             if not select.select([self.status], [], [], PATIENCE)[0]:
                 raise JudgeBroke(f"waited {PATIENCE:g} s for the fork server to start a child")
             self._read_status()
-        return int(self._status_text.split(b"\n")[0])
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it still runs."""
+        self._wait_for_start()
+        with contextlib.suppress(ProcessLookupError):
+            if self._process is None:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(self._process, number)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Answer the child. One that has died meanwhile is noticed when its messages end."""
@@ -396,9 +486,14 @@ class Child:
         with self._status_lock:
             if self._ending is not None or not select.select([self.status], [], [], 0)[0]:
                 return
-            data = os.read(self.status, 64)
+            try:
+                data, fds, _, _ = socket.recv_fds(self.status, 64, 1)
+            except ConnectionResetError:
+                raise ServerGone from None
             if not data:
                 raise ServerGone
+            if fds:
+                self._process = fds[0]
             self._status_text += data
             lines = self._status_text.split(b"\n")
             if len(lines) > 2:
@@ -408,8 +503,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL, if it still runs. The server reaps it, so the pid cannot have become another's meanwhile."""
         if not self.ended():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
 
     def standard_error(self) -> str:
         """The end of what it wrote to standard error."""

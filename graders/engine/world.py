@@ -102,7 +102,7 @@ class Scenario(Protocol):
     def life(self, world: World) -> Job:
         """A life of the program: the first, or one after a crash."""
 
-    def peer(self) -> AbstractContextManager[Peer] | None:
+    def peer(self, case: Case) -> AbstractContextManager[Peer] | None:
         """The other side of the network, or None."""
 
     def tell(self, world: World) -> None:

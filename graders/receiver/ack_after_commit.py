@@ -179,7 +179,7 @@ class AckAndDie:
         lines = [line_of(event) for event in self.sent]
         return world.case.job(CONSUME, {"path": str(world.store), "lines": lines}, folder=world.folder)
 
-    def peer(self) -> AbstractContextManager[Any] | None:
+    def peer(self, case: Case) -> AbstractContextManager[Any] | None:
         return None
 
     def tell(self, world: World) -> None:

@@ -477,7 +477,7 @@ class ApplyAndDie:
         calls = [one_event(event) for event in self.sent]
         return world.case.job(APPLY, {"path": str(world.store), "calls": calls}, folder=world.folder)
 
-    def peer(self) -> AbstractContextManager[Any] | None:
+    def peer(self, case: Case) -> AbstractContextManager[Any] | None:
         return None
 
     def tell(self, world: World) -> None:

@@ -45,6 +45,7 @@ def _meet_a_lock(case: Case) -> None:
     itself.
     """
     folder = case.new_folder()
+    (folder / "store.db").touch()  # before the child starts: what lies in its folder then is its own
     with _start(case, folder, "alone", held=False) as child, connection(folder / "store.db") as other:
         _next(case, child, ("ready",))
         other.execute("BEGIN IMMEDIATE")

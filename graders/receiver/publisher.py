@@ -34,7 +34,7 @@ class Publisher:
 
     def __init__(self, case: Case, *, host: str = HOST, backlog: int = 16, receive_buffer: int | None = None) -> None:
         self.case = case
-        self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.listener = case.crew.workshop.tcp_socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer is not None:
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -212,13 +212,13 @@ class Connection:
         self.pending += data
 
 
-def fill_backlog(port: int) -> list[socket.socket]:
+def fill_backlog(case: Case, port: int) -> list[socket.socket]:
     """Connections that take every place in a listener's queue, so that the next one must wait. Close them
     afterwards.
     """
     waiting = []
     for _ in range(8):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock = case.crew.workshop.tcp_socket()
         sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             sock.connect((HOST, port))
@@ -228,9 +228,9 @@ def fill_backlog(port: int) -> list[socket.socket]:
     return waiting
 
 
-def free_port() -> Iterator[int]:
+def free_port(case: Case) -> Iterator[int]:
     """A port on which nobody listens, kept free of others meanwhile."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+    with case.crew.workshop.tcp_socket() as sock:
         sock.bind((HOST, 0))
         yield int(sock.getsockname()[1])
 
@@ -284,12 +284,15 @@ class StopAndWait:
     for its ACK, sends the next, resends one that was acknowledged already, and closes when all is acknowledged.
 
     It remembers across the receiver's lives what was acknowledged; `committed` is what the store held when the last
-    life ended, which is what the next RESUME must say. `sessions` are the first sessions that go otherwise: `close`
-    ends after the first ACK, `gap` comes from a publisher that has cut its log, and sends an event too far ahead.
+    life ended, which is what the next RESUME must say. `listener` is a socket that is not bound yet. `sessions` are the
+    first sessions that go otherwise: `close` ends after the first ACK, `gap` comes from a publisher that has cut its
+    log, and sends an event too far ahead.
     Implements `graders.engine.world.Peer`.
     """
 
-    def __init__(self, events: Sequence[tuple[int, int]], sessions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, listener: socket.socket, events: Sequence[tuple[int, int]], sessions: Sequence[str] = ()
+    ) -> None:
         self.events = events
         self.sessions = sessions
         self.session = 0
@@ -301,7 +304,9 @@ class StopAndWait:
         self.to_resend = 1 if len(events) > 1 else 0
         self.seen = b""
         self.sent = b""
-        self.listener = socket.create_server((HOST, 0))
+        self.listener = listener
+        self.listener.bind((HOST, 0))
+        self.listener.listen()
         self.listener.setblocking(False)
         self.port = int(self.listener.getsockname()[1])
         self.connection: socket.socket | None = None

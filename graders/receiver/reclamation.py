@@ -257,7 +257,7 @@ def _stalled(timeout: float, waits: float = ONE_WAIT) -> dict[str, Any]:
 
 def _stalled_connect(case: Case, timeout: float) -> None:
     with Publisher(case, backlog=0) as full:
-        waiting = fill_backlog(full.port)
+        waiting = fill_backlog(case, full.port)
         try:
             case.story.publisher("its queue is full: no connection is accepted")
             with Session(case, new_store(case), port=full.port, **_stalled(timeout)) as run:
@@ -471,7 +471,7 @@ def _released_after_timeout(case: Case, timeout: float) -> None:
 
 
 def _released_after_refusal(case: Case) -> None:
-    for port in free_port():
+    for port in free_port(case):
         case.story.publisher("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port) as run:
             run.expect_raise("OSError", "the connection is refused")
@@ -651,7 +651,7 @@ def _no_retry_after_timeout(case: Case, timeout: float) -> None:
 
 
 def _no_retry_after_refusal(case: Case) -> None:
-    for port in free_port():
+    for port in free_port(case):
         case.story.publisher("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port) as run:
             call = run.outcome()

@@ -194,7 +194,7 @@ def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> Non
     path = new_store(case, events)
     with contextlib.ExitStack() as stack:
         if kind == "refused":
-            port = stack.enter_context(contextlib.contextmanager(free_port)())
+            port = stack.enter_context(contextlib.contextmanager(free_port)(case))
             case.story.publisher("is not there: nobody listens on the port")
             run = stack.enter_context(Command(case, port, path))
         else:
@@ -346,8 +346,8 @@ class SessionAndDie:
             AS_MAIN, folder=world.folder, argv=[HOST, str(peer.port), str(world.store), "--timeout", "30"], load=False
         )
 
-    def peer(self) -> AbstractContextManager[Any] | None:
-        return StopAndWait(self.events, self.sessions)
+    def peer(self, case: Case) -> AbstractContextManager[Any] | None:
+        return StopAndWait(case.crew.workshop.tcp_socket(), self.events, self.sessions)
 
     def tell(self, world: World) -> None:
         """The publisher has told it all while it happened."""

@@ -237,7 +237,7 @@ class FirstOpen:
     def life(self, world: World) -> Job:
         return world.case.job(OPEN, {"path": str(world.store)}, folder=world.folder)
 
-    def peer(self) -> AbstractContextManager[Any] | None:
+    def peer(self, case: Case) -> AbstractContextManager[Any] | None:
         return None
 
     def tell(self, world: World) -> None:

@@ -7,7 +7,6 @@ comes need not be waited for until its patience ends.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import time
@@ -70,7 +69,7 @@ def where_it_sleeps(case: Case, child: Child) -> Place | None:
     """The line of the learner's at which a sleeping child waits; None where it cannot tell."""
     if child.job.probe not in (SESSION, MAIN):
         return None  # another program by now: the signal would end it
-    os.kill(child.pid, signal.SIGUSR1)
+    child.signal(signal.SIGUSR1)
     deadline = time.monotonic() + TIME_TO_ANSWER
     while time.monotonic() < deadline and not child.ended():
         message = child.waiting_message()

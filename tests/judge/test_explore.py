@@ -24,7 +24,7 @@ class Counts:
     def life(self, world: World) -> Job:
         return world.case.job(AS_MAIN, folder=world.folder, load=False)
 
-    def peer(self) -> AbstractContextManager[Peer] | None:
+    def peer(self, case: Case) -> AbstractContextManager[Peer] | None:
         return None
 
     def tell(self, world: World) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sandboxed import needs_sandbox
 
 from graders.engine.probes import AS_COMMAND, AS_MAIN
 from graders.engine.processes import KILLED, Crew, Detail, Ending, Job, Method, Stops, Workshop
@@ -18,11 +19,16 @@ from graders.engine.rules import Case
 from graders.engine.sections import Line
 
 METHODS: tuple[Method, ...] = ("fork", "spawn")
+WAYS = [
+    *(pytest.param((method, False), id=method) for method in METHODS),
+    *(pytest.param((method, True), id=f"{method}-shut-in", marks=needs_sandbox) for method in METHODS),
+]
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(params=WAYS)
 def workshop(request: pytest.FixtureRequest) -> Iterator[Workshop]:
-    with Workshop(request.param) as workshop:
+    method, shut_in = request.param
+    with Workshop(method, shut_in=shut_in) as workshop:
         yield workshop
         folder, server = workshop.folder, workshop.server.pid
     assert not folder.exists()
@@ -90,10 +96,31 @@ def test_what_a_child_leaves_running_is_ended(workshop: Workshop) -> None:
         "    os._exit(0)\n"
         "while not os.path.exists('pid'): time.sleep(0.005)\n"
     )
-    job = job_for(workshop, source)
-    with workshop.start(job) as child:
-        assert child.ending() == Ending(0)
-    gone_by(int((job.folder / "pid").read_text()))
+    run(workshop, "pass")  # the server is up, and has no child
+    alone = family(workshop)
+    assert run(workshop, source)[0] == Ending(0)
+    deadline = time.monotonic() + 10
+    while left := family(workshop) - alone:
+        assert time.monotonic() < deadline, f"{left} still run"
+        os.sched_yield()
+
+
+def test_a_locked_folder_is_removed_and_what_a_link_names_is_left_alone(workshop: Workshop, tmp_path: Path) -> None:
+    before = tmp_path.stat().st_mode
+    source = (
+        f"import os\nos.makedirs('a/b/c')\nos.symlink({str(tmp_path)!r}, 'a/link')\n"
+        "for path in ('a/b/c', 'a/b', 'a'): os.chmod(path, 0)"
+    )
+    assert run(workshop, source)[0] == Ending(0)
+    workshop.__exit__()
+    assert not workshop.folder.exists()
+    assert tmp_path.stat().st_mode == before
+
+
+def family(workshop: Workshop) -> set[int]:
+    """All processes of the workshop, by their numbers outside."""
+    below = psutil.Process(workshop.server.pid).children(recursive=True)
+    return {each.pid for each in below if still_runs(each.pid)}
 
 
 def gone_by(pid: int, seconds: float = 10.0) -> None:

@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     not.
     """
     if "program" in metafunc.fixturenames:
-        part = metafunc.config.getoption("--one-per-rule")
+        part = metafunc.config.getoption("--in-part")
         programs = PROGRAMS[sys.version_info.minor % 2 :: 2] if part else PROGRAMS
         metafunc.parametrize(("unit", "program"), programs, ids=[f"{unit}/{program}" for unit, program in programs])
 

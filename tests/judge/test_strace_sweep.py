@@ -131,7 +131,7 @@ def sweep(case: Case, seen: Recorder, call: str, stride: int) -> int:
 
 def killed_at(case: Case, seen: Recorder, call: str, number: int) -> bool:
     """One run that is ended at the call, and the next life of it; False where the run ended by itself."""
-    with StopAndWait(EVENTS) as peer:
+    with StopAndWait(case.crew.workshop.tcp_socket(), EVENTS) as peer:
         world = World(case, case.new_folder(), peer)
         status = traced(world, peer, call, number)
         peer.finish(Story())

@@ -23,9 +23,11 @@ import jsonschema
 import psutil
 import pytest
 from click.testing import CliRunner, Result
+from sandboxed import needs_sandbox
 
 from graders import judge as judging
 from graders import registry
+from graders.engine import sandbox as sandbox_of_the_judge
 from graders.report import as_json
 from graders.verdict import Exploration, Finding, Outcome, StepVerdict, Verdict
 from lab.cli import main
@@ -255,7 +257,6 @@ def test_a_file_that_may_not_be_read_is_refused_in_one_line(client: Path, monkey
         (["--step", "qqqq\x1b[31m\n"], r"no step is called 'qqqq\\x1b[31m\n'; there is framing"),
         (["--unit", "reciever"], "no unit is called 'reciever'; did you mean receiver?"),
         (["--unit", "zzz"], "no unit is called 'zzz'; there is "),
-        (["--sandbox", "require"], "the sandbox is not built yet; use --sandbox auto"),
     ],
 )
 def test_an_unknown_name_is_refused_in_one_line(client: Path, arguments: list[str], line: str) -> None:
@@ -274,9 +275,15 @@ def test_wrong_usage(arguments: list[str]) -> None:
     assert "Error: " in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
-def test_the_other_sandboxes_are_accepted(client: Path, sandbox: str) -> None:
+@pytest.mark.parametrize("sandbox", ["auto", "off", pytest.param("require", marks=needs_sandbox)])
+def test_every_sandbox_is_accepted(client: Path, sandbox: str) -> None:
     assert check(client, "--step", "framing", "--sandbox", sandbox).exit_code == 0
+
+
+def test_a_sandbox_that_cannot_be_had_is_refused(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_of_the_judge, "why_not", lambda: "the sandbox needs a thing: get it")
+    done = check(client, "--step", "framing", "--sandbox", "require")
+    assert (done.exit_code, done.stderr) == (2, "recovery-lab: the sandbox needs a thing: get it\n")
 
 
 # Programs that misbehave, and what they leave behind
@@ -331,7 +338,9 @@ main(prog_name="recovery-lab")
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("MARK") == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                # The mark is in the workshop's name too, and that on the command lines of all who are shut in with it.
+                ours = process.environ().get("MARK") == self.mark or self.mark in " ".join(process.cmdline())
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
