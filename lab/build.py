@@ -24,12 +24,11 @@ import nbformat
 
 from graders import registry
 from graders.engine.rules import Unit
-from graders.engine.section_writer import cell_body, chunks, place
+from graders.engine.section_writer import MAGIC, cell_body, chunks, place
 from lab import learner_file
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK_NAME = re.compile(r"(?P<number>\d\d)_(?P<step>\w+)\.ipynb")
-MAGIC = re.compile(r"%%step[ \t]+(?P<step>\w+)[ \t]*(\n|$)")
 CELL_TIME = 120  # seconds for one cell of a solution notebook
 NBGRADER_TIME = 300  # seconds for the whole release, which takes five
 METADATA = {

@@ -22,6 +22,7 @@ VERBS = {
     "replay": "lab.cli_replay:replay",
     "map": "lab.cli_map:crash_map",
     "build": "lab.build:build",
+    "course": "lab.cli_course:course",
 }
 
 

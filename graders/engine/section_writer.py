@@ -16,6 +16,7 @@ from graders.engine.sections import split
 TEXT_CELL = None
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SOLUTION_MARK = re.compile(r"\s*#+\s*(BEGIN|END) SOLUTION\b")
+MAGIC = re.compile(r"%%step[ \t]+(?P<step>\w+)[ \t]*(\n|$)")  # how a solution cell begins
 STUB = re.compile(r"\s*raise NotImplementedError\b")
 
 

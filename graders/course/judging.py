@@ -1,0 +1,76 @@
+"""Judging a submission with hidden inputs, and showing its student what may be shown of it.
+
+Points come from the run with the student's own seed, which is made from the course's secret. What that run saw would
+give the hidden inputs away. So where a rule fails, the submission is judged again with a seed that everybody knows, and
+that run's finding is shown if the rule fails there, too; otherwise the student reads which promise is broken, no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graders.course.submission import Submission
+from graders.course.verdicts import VerdictStore
+from graders.engine.rules import Unit
+from graders.judge import could_not_judge, judge
+from graders.verdict import Exploration, Finding, Outcome, StepVerdict, Verdict
+
+PUBLIC_SEED = 1
+HIDDEN = "This promise is broken with the inputs of the course, which are not shown. It is kept with public ones."
+COULD_NOT_TELL = "The judge could not tell, through a fault of its own. A person decides about these points."
+
+
+def judged(submission: Submission, unit: Unit, seed: int, verdicts: VerdictStore) -> Verdict:
+    """The verdict on all steps, from the store where it was given before."""
+    found = verdicts.find(unit, seed, submission.digest)
+    if found is None:
+        found = _judge(submission.source, unit, seed)
+        verdicts.keep(unit, submission.digest, found)
+    return found
+
+
+def _judge(source: str, unit: Unit, seed: int) -> Verdict:
+    """The one place where a student's program is run."""
+    try:
+        return judge(source, unit=unit.name, seed=seed)
+    except Exception as error:
+        return could_not_judge(error, unit=unit.name, steps=None, seed=seed)
+
+
+def shown(submission: Submission, unit: Unit, verdict: Verdict, verdicts: VerdictStore) -> Verdict:
+    """The verdict as its student may see it: the same outcomes and points, nothing of what the hidden inputs were.
+
+    It carries the public seed, so that the command it names shows the same findings again.
+    """
+    public: dict[str, Finding] = {}
+    if any(step.outcome is Outcome.FAIL for step in verdict.steps):
+        again = judged(submission, unit, PUBLIC_SEED, verdicts)
+        public = {finding.rule: finding for step in again.steps for finding in step.rules}
+    steps = tuple(replace(step, rules=tuple(_shown(rule, public) for rule in step.rules)) for step in verdict.steps)
+    return Verdict(verdict.unit, PUBLIC_SEED, steps, Exploration(), verdict.judge)
+
+
+def _shown(finding: Finding, public: dict[str, Finding]) -> Finding:
+    bare = replace(finding, message="", story=(), evidence={})
+    if finding.outcome is Outcome.PASS:
+        return bare
+    if finding.outcome is Outcome.SKIPPED:
+        return replace(bare, message=f"Not judged: first make {finding.rule.partition('/')[0]}/defines pass.")
+    if finding.outcome is Outcome.ERROR:
+        return replace(bare, message=COULD_NOT_TELL)
+    known = public.get(finding.rule)
+    return known if known is not None and known.outcome is Outcome.FAIL else replace(bare, message=HIDDEN)
+
+
+def one_step(verdict: Verdict, step: str) -> StepVerdict:
+    """What a verdict says about one step. KeyError where it says nothing."""
+    for found in verdict.steps:
+        if found.step == step:
+            return found
+    raise KeyError(f"the verdict says nothing about {step}")
+
+
+def sure_points(step: StepVerdict) -> float:
+    """The points of the rules that are kept. Those about which the judge could not tell wait for a person."""
+    sure = sum(finding.max_points for finding in step.rules if finding.outcome is Outcome.PASS)
+    return min(max(round(sure, 6), 0.0), step.max_score)

@@ -1,0 +1,230 @@
+"""What nbgrader loads by name: `nbgrader_config.py` of a course names these classes, and the stock commands use them.
+
+No kernel is started, and nothing of a submission is copied, followed or waited for: see `Repairing`.
+"""
+
+from __future__ import annotations
+
+import html as html_library
+import logging
+import os
+import traceback
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert.exporters import NotebookExporter
+from nbgrader.api import Gradebook
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import is_grade, is_solution, parse_utc
+
+from graders import registry
+from graders.course import judging, secret
+from graders.course.cells import LARGEST, parse
+from graders.course.files import Refused, read_plain, write
+from graders.course.repair import repair
+from graders.course.submission import Submission, notebooks_of, read
+from graders.course.verdicts import NAME as VERDICTS
+from graders.course.verdicts import VerdictStore
+from graders.engine.rules import Unit
+from graders.report import html, text
+from graders.verdict import Outcome, Verdict
+
+KEY = "recovery_lab"  # under which preprocessors find what the exporter left for them
+MOST_SHOWN = 20  # lines about what could not be used of a submission
+LOUD = "border: 2px solid #b3261e; padding: 4px 12px; margin: 8px 0;"
+
+
+@dataclass
+class Handout:
+    """What the exporter knows about the notebook that is being graded, and what the judge leaves for later."""
+
+    course: Path
+    submitted: Path
+    autograded: Path
+    notes: tuple[str, ...]
+    undecided: list[str] = field(default_factory=list)
+
+
+class Careful(CourseDirectory):  # type: ignore[misc]
+    """A course directory for autograding: nothing in a submission but its notebooks is looked at by nbgrader itself."""
+
+    def get_existing_timestamp(self, dest_path: str) -> datetime | None:
+        """nbgrader's own opens whatever has the name, and waits for ever where that is a pipe."""
+        try:
+            words = read_plain(os.path.join(dest_path, "timestamp.txt"), 1000).decode().strip()
+            return parse_utc(words) if words else None
+        except FileNotFoundError:
+            return None
+        except (Refused, ValueError, OverflowError) as error:
+            self.log.warning("%s: timestamp.txt %s; the submission counts as without one", dest_path, error)
+            return None
+
+    @classmethod
+    def in_place_of(cls, course: CourseDirectory) -> Careful:
+        """The same course, with all that was set on it. `ignore` is what nbgrader does not copy from a submission."""
+        careful = cls(parent=course.parent, config=course.config)
+        for name in course.trait_names(config=True):
+            setattr(careful, name, getattr(course, name))
+        careful.ignore = ["*"]
+        return careful
+
+
+class Repairing(NotebookExporter):
+    """Reads a student's notebook as hostile input and repairs it, before any part of nbgrader sees it.
+
+    nbgrader makes its exporter before it touches the first submission, and after it has read its settings. That is the
+    place to put a careful course directory into the converter: hooks are run too late for a timestamp, and what they
+    raise is swallowed.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
+        self.notes: dict[tuple[str, ...], tuple[str, ...]] = {}
+        converter: Any = self.parent
+        self.course = converter.coursedir = Careful.in_place_of(converter.coursedir)
+
+    def from_filename(self, filename: str, resources: Any = None, **settings: Any) -> Any:
+        """Both passes come here: with the file that was handed in, and with what the first pass made of it."""
+        names, course = resources["nbgrader"], self.course
+        # Without these nothing can be graded at all, so that this ends in an error and not in a grade.
+        secret.read(Path(course.root))
+        released = parse(self.release(names["assignment"], names["notebook"]).read_bytes())
+        try:
+            student = parse(read_plain(filename, LARGEST))
+        except (Refused, FileNotFoundError) as error:
+            self.log.warning("%s %s; the released notebook stands in for it", filename, error)
+            student = None
+        repaired = repair(student, released)  # type: ignore[arg-type]
+        # The second pass finds nothing left to repair: what the first one noted is what counts.
+        notes = self.notes.setdefault((names["student"], names["assignment"], names["notebook"]), repaired.notes)
+        for note in repaired.notes:
+            self.log.warning("%s: %s", filename, note)
+        resources["metadata"] = {"name": names["notebook"], "path": os.path.dirname(filename)}
+        resources[KEY] = Handout(
+            Path(course.root),
+            self.folder(course.submitted_directory, names),
+            self.folder(course.autograded_directory, names),
+            notes,
+        )
+        notebook = nbformat.from_dict(repaired.notebook)  # type: ignore[no-untyped-call]
+        nbformat.validate(notebook)
+        return self.from_notebook_node(notebook, resources=resources, **settings)  # type: ignore[no-untyped-call]
+
+    def folder(self, directory: str, names: dict[str, str]) -> Path:
+        return Path(self.course.format_path(directory, names["student"], names["assignment"]))
+
+    def release(self, assignment: str, notebook: str) -> Path:
+        folder = self.course.format_path(self.course.release_directory, ".", assignment)
+        path = Path(folder, f"{notebook}.ipynb")
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: run `nbgrader generate_assignment {assignment}`")
+        return path
+
+
+class Judge(NbGraderPreprocessor):  # type: ignore[misc]
+    """Takes the place of Execute: writes the judge's report and points into the test cells. Nothing is run here."""
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """nbgrader gives full marks to a test cell without a result: each one gets a zero before anything can fail."""
+        cells = [cell for cell in nb.cells if is_grade(cell) and cell.cell_type == "code" and not is_solution(cell)]
+        for cell in cells:
+            cell.outputs = _outputs("Not judged.", "<p>Not judged.</p>", 0.0)
+        for cell in cells:
+            self.mark(cell, resources)
+        return nb, resources
+
+    def mark(self, cell: Any, resources: Any) -> None:
+        handout, step = resources[KEY], cell.metadata.nbgrader["grade_id"]
+        try:
+            report = judge(handout, resources["nbgrader"], step)
+            points = min(report.points, float(cell.metadata.nbgrader["points"]))
+            cell.outputs = _outputs(report.text, report.html, points)
+            undecided = report.undecided
+        except Exception as error:
+            self.log.error("%s of %s was not judged:\n%s", step, handout.submitted, traceback.format_exc())
+            words = f"THIS STEP WAS NOT JUDGED, because the grading itself failed ({type(error).__name__}). "
+            words += "Until a person has decided about it, it has 0 points."
+            cell.outputs = _outputs(words, f'<div role="alert" style="{LOUD}">{words}</div>', 0.0)
+            undecided = True
+        if undecided:
+            self.log.error("%s of %s waits for a person", step, handout.submitted)
+            handout.undecided.append(step)
+
+
+class LeaveToPerson(NbGraderPreprocessor):  # type: ignore[misc]
+    """Behind SaveAutoGrades: marks what the judge could not decide as waiting for a person."""
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        names, undecided = resources["nbgrader"], resources[KEY].undecided
+        if undecided:
+            with Gradebook(names["db_url"]) as book:
+                for step in undecided:
+                    grade = book.find_grade(step, names["notebook"], names["assignment"], names["student"])
+                    grade.needs_manual_grade = True
+                book.db.commit()
+        return nb, resources
+
+
+@dataclass(frozen=True)
+class Report:
+    """What goes into one test cell."""
+
+    text: str
+    html: str
+    points: float
+    undecided: bool
+
+
+def judge(handout: Handout, names: dict[str, str], step: str) -> Report:
+    """The report on one step. The submission is judged as a whole, the first time that any step of it is asked for."""
+    unit = registry.unit(names["assignment"])
+    submission = read(handout.submitted, unit)
+    verdicts = VerdictStore(handout.course / VERDICTS)
+    seed = secret.seed_of(secret.read(handout.course), unit.name, names["student"])
+    verdict = judging.judged(submission, unit, seed, verdicts)
+    _keep_source(handout.autograded / unit.file_name, submission)
+    found = judging.one_step(verdict, step)
+    for finding in found.rules:
+        if finding.outcome is Outcome.ERROR:
+            logging.getLogger("traitlets").error("%s: %s", finding.rule, finding.message)
+    seen = judging.one_step(judging.shown(submission, unit, verdict, verdicts), step)
+    page = Verdict(unit.name, judging.PUBLIC_SEED, (seen,))
+    lines = _lines(submission, unit, f"{names['notebook']}.ipynb", handout.notes)
+    return Report(
+        "\n".join([*lines, text.render(page)]),
+        _list(lines) + html.render(page),
+        judging.sure_points(found),
+        any(rule.outcome is Outcome.ERROR for rule in found.rules),
+    )
+
+
+def _keep_source(path: Path, submission: Submission) -> None:
+    """What was judged stands beside the notebooks, for whoever wants to look into it."""
+    data = submission.source.encode()
+    if not path.is_file() or path.read_bytes() != data:
+        write(path, data)
+
+
+def _lines(submission: Submission, unit: Unit, notebook: str, notes: tuple[str, ...]) -> list[str]:
+    """What could not be used, and what was repaired."""
+    problems = [str(problem) for problem in submission.about(notebook, list(notebooks_of(unit)))]
+    lines = [*problems, *(f"{notebook}: {note}" for note in notes)]
+    left = len(lines) - MOST_SHOWN
+    return lines[:MOST_SHOWN] + ([f"… and {left} more"] if left > 0 else [])
+
+
+def _list(lines: list[str]) -> str:
+    items = "".join(f"<li>{html_library.escape(line)}</li>" for line in lines)
+    return f'<div style="margin: 8px 0;">About what was handed in:<ul>{items}</ul></div>' if items else ""
+
+
+def _outputs(words: str, page: str, points: float) -> list[Any]:
+    """A report to look at, and the points as nbgrader reads them."""
+    output = nbformat.v4.new_output
+    report = output("display_data", data={"text/plain": words, "text/html": page})  # type: ignore[no-untyped-call]
+    result = output("execute_result", data={"text/plain": repr(max(points, 0.0))})  # type: ignore[no-untyped-call]
+    return [report, result]
