@@ -7,6 +7,7 @@ that run's finding is shown if the rule fails there, too; otherwise the student 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from graders.course.submission import Submission
@@ -72,5 +73,5 @@ def one_step(verdict: Verdict, step: str) -> StepVerdict:
 
 def sure_points(step: StepVerdict) -> float:
     """The points of the rules that are kept. Those about which the judge could not tell wait for a person."""
-    sure = sum(finding.max_points for finding in step.rules if finding.outcome is Outcome.PASS)
+    sure = math.fsum(finding.max_points for finding in step.rules if finding.outcome is Outcome.PASS)
     return min(max(round(sure, 6), 0.0), step.max_score)

@@ -24,7 +24,7 @@ from nbgrader.utils import is_grade, is_solution, parse_utc
 from graders import registry
 from graders.course import judging, secret
 from graders.course.cells import LARGEST, parse
-from graders.course.files import Refused, read_plain, write
+from graders.course.files import Refused, read_in_folder, write
 from graders.course.repair import repair
 from graders.course.submission import Submission, notebooks_of, read
 from graders.course.verdicts import NAME as VERDICTS
@@ -55,7 +55,7 @@ class Careful(CourseDirectory):  # type: ignore[misc]
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
         """nbgrader's own opens whatever has the name, and waits for ever where that is a pipe."""
         try:
-            words = read_plain(os.path.join(dest_path, "timestamp.txt"), 1000).decode().strip()
+            words = read_in_folder(Path(dest_path, "timestamp.txt"), 1000).decode().strip()
             return parse_utc(words) if words else None
         except FileNotFoundError:
             return None
@@ -94,15 +94,16 @@ class Repairing(NotebookExporter):
         secret.read(Path(course.root))
         released = parse(self.release(names["assignment"], names["notebook"]).read_bytes())
         try:
-            student = parse(read_plain(filename, LARGEST))
+            student = parse(read_in_folder(Path(filename), LARGEST))
         except (Refused, FileNotFoundError) as error:
-            self.log.warning("%s %s; the released notebook stands in for it", filename, error)
+            self.log.warning("%s %s", filename, error)
             student = None
         repaired = repair(student, released)  # type: ignore[arg-type]
-        # The second pass finds nothing left to repair: what the first one noted is what counts.
-        notes = self.notes.setdefault((names["student"], names["assignment"], names["notebook"]), repaired.notes)
-        for note in repaired.notes:
+        # The second pass finds hardly anything left to repair: what the first one noted is what counts.
+        key = (names["student"], names["assignment"], names["notebook"])
+        for note in repaired.notes if key not in self.notes else ():
             self.log.warning("%s: %s", filename, note)
+        notes = self.notes.setdefault(key, repaired.notes)
         resources["metadata"] = {"name": names["notebook"], "path": os.path.dirname(filename)}
         resources[KEY] = Handout(
             Path(course.root),
