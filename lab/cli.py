@@ -23,6 +23,7 @@ VERBS = {
     "map": "lab.cli_map:crash_map",
     "build": "lab.build:build",
     "course": "lab.cli_course:course",
+    "grade": "lab.cli_grade:grade",
 }
 
 

@@ -209,8 +209,8 @@ class _Ended(BaseException):
 
 
 @contextlib.contextmanager
-def ended_in_one_line() -> Iterator[None]:
-    """Ctrl-C, and a polite request to end, leave one line and nothing running."""
+def ended_in_one_line(then: str = "nothing judged") -> Iterator[None]:
+    """Ctrl-C, and a polite request to end, leave one line and nothing running. `then` says what became of the work."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are another thread's business
         return
@@ -226,7 +226,7 @@ def ended_in_one_line() -> Iterator[None]:
     try:
         yield
     except _Ended as ended:
-        click.echo(f"recovery-lab: ended by {signal.Signals(ended.number).name}, nothing judged", err=True)
+        click.echo(f"recovery-lab: ended by {signal.Signals(ended.number).name}, {then}", err=True)
         sys.exit(128 + ended.number)
     finally:
         for number, handler in before.items():

@@ -56,6 +56,15 @@ def read_plain(name: str, most: int, folder: int | None = None) -> bytes:
     return data
 
 
+def read_in_folder(path: Path, most: int) -> bytes:
+    """The content of a plain file in a folder that may be somebody else's as well, and no link either."""
+    folder = open_folder(path.parent)
+    try:
+        return read_plain(path.name, most, folder)
+    finally:
+        os.close(folder)
+
+
 def _expect_plain(mode: int) -> None:
     if words := kind_of(mode):
         raise Refused(f"is {words} and not a plain file: it was not opened")

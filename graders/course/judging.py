@@ -7,11 +7,14 @@ that run's finding is shown if the rule fails there, too; otherwise the student 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from graders.course.submission import Submission
 from graders.course.verdicts import VerdictStore
 from graders.engine.rules import Unit
+from graders.engine.sandbox import Mode, NoSandbox
 from graders.judge import could_not_judge, judge
 from graders.verdict import Exploration, Finding, Outcome, StepVerdict, Verdict
 
@@ -20,31 +23,51 @@ HIDDEN = "This promise is broken with the inputs of the course, which are not sh
 COULD_NOT_TELL = "The judge could not tell, through a fault of its own. A person decides about these points."
 
 
-def judged(submission: Submission, unit: Unit, seed: int, verdicts: VerdictStore) -> Verdict:
+def judged(submission: Submission, unit: Unit, seed: int, verdicts: VerdictStore, sandbox: Mode) -> Verdict:
     """The verdict on all steps, from the store where it was given before."""
     found = verdicts.find(unit, seed, submission.digest)
     if found is None:
-        found = _judge(submission.source, unit, seed)
-        verdicts.keep(unit, submission.digest, found)
+        found, *public = verdicts_on(submission.source, unit.name, [seed, PUBLIC_SEED], sandbox)
+        for verdict in (found, *public):
+            verdicts.keep(unit, submission.digest, verdict)
     return found
 
 
-def _judge(source: str, unit: Unit, seed: int) -> Verdict:
-    """The one place where a student's program is run."""
+def verdicts_on(source: str, unit: str, seeds: Sequence[int], sandbox: Mode) -> list[Verdict]:
+    """The verdict with the first seed; and where a step fails, those with the others, which judge that step anew.
+
+    The one place where a student's program is run. Raises NoSandbox where it has to be shut in and cannot.
+    """
+    first = _judge(source, unit, None, seeds[0], sandbox)
+    failed = [step.step for step in first.steps if step.outcome is Outcome.FAIL]
+    if not failed:
+        return [first]
+    return [first, *(_with(first, _judge(source, unit, failed, seed, sandbox)) for seed in seeds[1:])]
+
+
+def _judge(source: str, unit: str, steps: Sequence[str] | None, seed: int, sandbox: Mode) -> Verdict:
     try:
-        return judge(source, unit=unit.name, seed=seed)
+        return judge(source, unit=unit, steps=steps, seed=seed, sandbox=sandbox)
+    except NoSandbox:
+        raise
     except Exception as error:
-        return could_not_judge(error, unit=unit.name, steps=None, seed=seed)
+        return could_not_judge(error, unit=unit, steps=steps, seed=seed)
 
 
-def shown(submission: Submission, unit: Unit, verdict: Verdict, verdicts: VerdictStore) -> Verdict:
+def _with(first: Verdict, again: Verdict) -> Verdict:
+    """`first` with the steps that were judged again: one that passes says the same whatever the seed."""
+    anew = {step.step: step for step in again.steps}
+    return replace(again, steps=tuple(anew.get(step.step, step) for step in first.steps))
+
+
+def shown(submission: Submission, unit: Unit, verdict: Verdict, verdicts: VerdictStore, sandbox: Mode) -> Verdict:
     """The verdict as its student may see it: the same outcomes and points, nothing of what the hidden inputs were.
 
     It carries the public seed, so that the command it names shows the same findings again.
     """
     public: dict[str, Finding] = {}
     if any(step.outcome is Outcome.FAIL for step in verdict.steps):
-        again = judged(submission, unit, PUBLIC_SEED, verdicts)
+        again = judged(submission, unit, PUBLIC_SEED, verdicts, sandbox)
         public = {finding.rule: finding for step in again.steps for finding in step.rules}
     steps = tuple(replace(step, rules=tuple(_shown(rule, public) for rule in step.rules)) for step in verdict.steps)
     return Verdict(verdict.unit, PUBLIC_SEED, steps, Exploration(), verdict.judge)
@@ -72,5 +95,5 @@ def one_step(verdict: Verdict, step: str) -> StepVerdict:
 
 def sure_points(step: StepVerdict) -> float:
     """The points of the rules that are kept. Those about which the judge could not tell wait for a person."""
-    sure = sum(finding.max_points for finding in step.rules if finding.outcome is Outcome.PASS)
+    sure = math.fsum(finding.max_points for finding in step.rules if finding.outcome is Outcome.PASS)
     return min(max(round(sure, 6), 0.0), step.max_score)

@@ -20,16 +20,18 @@ from nbgrader.api import Gradebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution, parse_utc
+from traitlets import Enum
 
 from graders import registry
 from graders.course import judging, secret
 from graders.course.cells import LARGEST, parse
-from graders.course.files import Refused, read_plain, write
+from graders.course.files import Refused, read_in_folder, write
 from graders.course.repair import repair
 from graders.course.submission import Submission, notebooks_of, read
 from graders.course.verdicts import NAME as VERDICTS
 from graders.course.verdicts import VerdictStore
 from graders.engine.rules import Unit
+from graders.engine.sandbox import Mode
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
 
@@ -55,7 +57,7 @@ class Careful(CourseDirectory):  # type: ignore[misc]
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
         """nbgrader's own opens whatever has the name, and waits for ever where that is a pipe."""
         try:
-            words = read_plain(os.path.join(dest_path, "timestamp.txt"), 1000).decode().strip()
+            words = read_in_folder(Path(dest_path, "timestamp.txt"), 1000).decode().strip()
             return parse_utc(words) if words else None
         except FileNotFoundError:
             return None
@@ -94,15 +96,16 @@ class Repairing(NotebookExporter):
         secret.read(Path(course.root))
         released = parse(self.release(names["assignment"], names["notebook"]).read_bytes())
         try:
-            student = parse(read_plain(filename, LARGEST))
+            student = parse(read_in_folder(Path(filename), LARGEST))
         except (Refused, FileNotFoundError) as error:
-            self.log.warning("%s %s; the released notebook stands in for it", filename, error)
+            self.log.warning("%s %s", filename, error)
             student = None
         repaired = repair(student, released)  # type: ignore[arg-type]
-        # The second pass finds nothing left to repair: what the first one noted is what counts.
-        notes = self.notes.setdefault((names["student"], names["assignment"], names["notebook"]), repaired.notes)
-        for note in repaired.notes:
+        # The second pass finds hardly anything left to repair: what the first one noted is what counts.
+        key = (names["student"], names["assignment"], names["notebook"])
+        for note in repaired.notes if key not in self.notes else ():
             self.log.warning("%s: %s", filename, note)
+        notes = self.notes.setdefault(key, repaired.notes)
         resources["metadata"] = {"name": names["notebook"], "path": os.path.dirname(filename)}
         resources[KEY] = Handout(
             Path(course.root),
@@ -128,6 +131,10 @@ class Repairing(NotebookExporter):
 class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     """Takes the place of Execute: writes the judge's report and points into the test cells. Nothing is run here."""
 
+    sandbox: Mode = Enum(  # type: ignore[assignment]
+        ["require", "auto", "off"], "require", help="Whether to shut students' programs in: always, if possible, never."
+    ).tag(config=True)
+
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """nbgrader gives full marks to a test cell without a result: each one gets a zero before anything can fail."""
         cells = [cell for cell in nb.cells if is_grade(cell) and cell.cell_type == "code" and not is_solution(cell)]
@@ -140,7 +147,7 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     def mark(self, cell: Any, resources: Any) -> None:
         handout, step = resources[KEY], cell.metadata.nbgrader["grade_id"]
         try:
-            report = judge(handout, resources["nbgrader"], step)
+            report = judge(handout, resources["nbgrader"], step, self.sandbox)
             points = min(report.points, float(cell.metadata.nbgrader["points"]))
             cell.outputs = _outputs(report.text, report.html, points)
             undecided = report.undecided
@@ -179,19 +186,19 @@ class Report:
     undecided: bool
 
 
-def judge(handout: Handout, names: dict[str, str], step: str) -> Report:
+def judge(handout: Handout, names: dict[str, str], step: str, sandbox: Mode) -> Report:
     """The report on one step. The submission is judged as a whole, the first time that any step of it is asked for."""
     unit = registry.unit(names["assignment"])
     submission = read(handout.submitted, unit)
     verdicts = VerdictStore(handout.course / VERDICTS)
     seed = secret.seed_of(secret.read(handout.course), unit.name, names["student"])
-    verdict = judging.judged(submission, unit, seed, verdicts)
+    verdict = judging.judged(submission, unit, seed, verdicts, sandbox)
     _keep_source(handout.autograded / unit.file_name, submission)
     found = judging.one_step(verdict, step)
     for finding in found.rules:
         if finding.outcome is Outcome.ERROR:
             logging.getLogger("traitlets").error("%s: %s", finding.rule, finding.message)
-    seen = judging.one_step(judging.shown(submission, unit, verdict, verdicts), step)
+    seen = judging.one_step(judging.shown(submission, unit, verdict, verdicts, sandbox), step)
     page = Verdict(unit.name, judging.PUBLIC_SEED, (seen,))
     lines = _lines(submission, unit, f"{names['notebook']}.ipynb", handout.notes)
     return Report(

@@ -36,7 +36,10 @@ def repair(student: object, released: Mapping[str, Any]) -> Repaired:
     cells = cells_of(student)
     if cells is None:
         cells = cells_of(released) or []
-        return Repaired(_notebook(_Repair(cells, released).cells(), released), ("what was handed in is no notebook",))
+        return Repaired(
+            _notebook(_Repair(cells, released).cells(), released),
+            ("the released notebook stands in for what was handed in",),
+        )
     work = _Repair(cells, released)
     return Repaired(_notebook(work.cells(), released), tuple(work.notes))
 
@@ -52,6 +55,9 @@ class _Marked:
     number: int
     raw: Mapping[str, Any]
     cell: Cell
+
+    def __str__(self) -> str:
+        return f"the cell {self.cell.grade_id}"
 
     @property
     def locked(self) -> bool:
@@ -70,7 +76,9 @@ class _Repair:
         self.text: dict[str, str] = {}
         self.joined: set[int] = set()
         self.marked = self.find_marked()
-        missing = [marked for marked in self.marked if not self.find(marked)]
+        # A cell that starts with a step's magic is that step's, whatever marks it carries: those are found first.
+        in_order = sorted(self.marked, key=lambda marked: not marked.cell.step)
+        missing = sorted((marked for marked in in_order if not self.find(marked)), key=lambda marked: marked.number)
         identities = _Identities(str(marked.raw["id"]) for marked in self.marked)
         made = [
             (self.taken.get(index), self.made(index, cell, identities))
@@ -78,7 +86,7 @@ class _Repair:
             if index not in self.joined
         ]
         for marked in missing:
-            self.notes.append(f"{marked.cell.grade_id} was not there and was put back")
+            self.notes.append(f"{marked} was not there and was put back")
             made.insert(_place_of(marked, made), (marked, self.marked_cell(marked, marked.cell)))
         return [cell for _, cell in made]
 
@@ -90,11 +98,13 @@ class _Repair:
     def find(self, marked: _Marked) -> bool:
         """Find the student's cell that is this released one; the first way in which any is found decides."""
         if marked.cell.step:
-            text = chosen(written(self.student, [marked.cell.step]), marked.cell.step)
-            if text is not None and not set(text.at) & set(self.taken):
+            texts = written(self.student, [marked.cell.step])
+            text = chosen(texts, marked.cell.step)
+            if text is not None:
                 self.text[marked.cell.grade_id] = text.source
-                return self.take(marked, list(text.at))
-        free = [(index, cell) for index, cell in enumerate(self.student) if index not in self.taken]
+                return self.take(marked, list(text.at), len(texts))
+        used = self.joined.union(self.taken)
+        free = [(index, cell) for index, cell in enumerate(self.student) if index not in used]
         same_mark = [index for index, cell in free if cell.grade_id == marked.cell.grade_id]
         same_name = [index for index, cell in free if cell.identity == marked.raw["id"] and not self.known(cell)]
         same_text = [index for index, cell in free if cell.source == marked.cell.source and not self.known(cell)]
@@ -102,20 +112,20 @@ class _Repair:
             if found:
                 changed = [index for index in found if self.student[index].source != marked.cell.source]
                 last = found[-1] if marked.locked else (changed or found)[-1]
-                if len(found) > 1:
-                    self.notes.append(f"{marked.cell.grade_id} was there {len(found)} times; one of them counts")
-                return self.take(marked, [last])
+                return self.take(marked, [last], len(found))
         return False
 
     def known(self, cell: Cell) -> bool:
         """It carries the grade id of a released cell, perhaps of another one."""
         return any(cell.grade_id == marked.cell.grade_id for marked in self.marked)
 
-    def take(self, marked: _Marked, at: list[int]) -> bool:
+    def take(self, marked: _Marked, at: list[int], found: int) -> bool:
         self.taken[at[0]] = marked
         self.joined.update(at[1:])
+        if found > 1:
+            self.notes.append(f"{marked} was there {found} times; one of them counts")
         if len(at) > 1:
-            self.notes.append(f"{marked.cell.grade_id} was split in {len(at)} cells, which are joined again")
+            self.notes.append(f"{marked} was split in {len(at)} cells, which are joined again")
         return True
 
     def made(self, index: int, cell: Cell, identities: _Identities) -> dict[str, Any]:
@@ -132,13 +142,12 @@ class _Repair:
 
     def compare(self, marked: _Marked, cell: Cell) -> None:
         """Note what is not as it was released."""
-        name = marked.cell.grade_id
         if cell.kind != marked.cell.kind:
-            self.notes.append(f"{name} had become a {cell.kind} cell and is a {marked.cell.kind} cell again")
+            self.notes.append(f"{marked} had become a {cell.kind} cell and is a {marked.cell.kind} cell again")
         if marked.locked and cell.source != marked.cell.source:
-            self.notes.append(f"{name} was changed and is as it was released again")
+            self.notes.append(f"{marked} was changed and is as it was released again")
         if cell.mark != marked.cell.mark:
-            self.notes.append(f"{name} had lost or changed nbgrader's marks, which are those of the release again")
+            self.notes.append(f"{marked} had lost or changed nbgrader's marks, which are those of the release again")
 
     def marked_cell(self, marked: _Marked, cell: Cell) -> dict[str, Any]:
         """The released cell, with the student's text where it is theirs to write."""

@@ -30,7 +30,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{visible(self.file)} {visible(self.text)}"
+        return visible(f"{self.file} {self.text}").replace("\n", "\\n")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class VerdictStore:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 
+def from_text(text: str) -> Verdict:
+    """A verdict that a worker has sent as JSON. Raises where it is none."""
+    return _verdict(json.loads(text))
+
+
 def _verdict(data: Any) -> Verdict:
     steps = tuple(
         StepVerdict(_text(step["step"]), _text(step["title"]), tuple(_finding(rule) for rule in step["rules"]))

@@ -23,6 +23,7 @@ DEADLINE = 800.0  # seconds for one command; the longest takes a minute or two
 # tests open hundreds of connections meanwhile, and one may have got such a port.
 PORT_RACE = "Address already in use"
 TRIES = 3
+Grades = dict[str, tuple[float | None, float, bool]]
 MARKDOWN_MARK = ("<!-- BEGIN SOLUTION -->", "<!-- END SOLUTION -->")
 
 READ_GRADES = """
@@ -102,8 +103,8 @@ def _without_marks(source: str) -> str:
     return "\n".join(line for line in lines if not SOLUTION_MARK.match(line) and line.strip() not in MARKDOWN_MARK)
 
 
-def grades(course: Path) -> dict[str, dict[str, tuple[float | None, float, bool]]]:
+def grades(course: Path, book: str = ".course/gradebook.db") -> dict[str, Grades]:
     """Student to grade cell to (automatic score, maximum, waits for a person)."""
-    done = run(course, "-c", READ_GRADES, f"sqlite:///{course / '.course' / 'gradebook.db'}", UNIT)
+    done = run(course, "-c", READ_GRADES, f"sqlite:///{course / book}", UNIT)
     found = json.loads(done.stdout.splitlines()[-1])
     return {student: {name: tuple(grade) for name, grade in cells.items()} for student, cells in found.items()}

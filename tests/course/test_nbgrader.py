@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbgrader_run as course_tools
 import pytest
-from nbgrader_run import UNIT, nbgrader
+from nbgrader_run import UNIT, Grades, nbgrader
 
 from graders import registry
 from graders.engine.section_writer import section_text
@@ -21,7 +21,6 @@ STEPS = [step.name for step in registry.unit(UNIT).steps]
 POINTS = {step.name: step.max_score for step in registry.unit(UNIT).steps}
 WITHOUT_WORDS = ("isolation_level=None", "isolation_level=''")  # part of the step `store` goes wrong with it
 NOT_HANDED_IN = STEPS[-2:]
-Grades = dict[str, tuple[float | None, float, bool]]
 
 
 @dataclass
