@@ -95,7 +95,8 @@ class _Repair:
     def find_marked(self) -> list[_Marked]:
         cells = cells_of(self.released) or []
         pairs = enumerate(zip(self.released["cells"], cells, strict=True))
-        return [_Marked(number, raw, cell) for number, (raw, cell) in pairs if cell.grade_id]
+        # A release from before format 4.5 has no ids of its own.
+        return [_Marked(number, {"id": cell.grade_id} | raw, cell) for number, (raw, cell) in pairs if cell.grade_id]
 
     def find(self, marked: _Marked) -> bool:
         """Find the student's cell that is this released one; the first way in which any is found decides."""
