@@ -16,6 +16,7 @@ from graders.engine.section_writer import MAGIC, cell_body, is_starter
 
 LARGEST = 100_000_000  # bytes of one notebook, outputs included
 MOST_PARTS = 2_000_000  # lists and objects in it: empty ones cost thirty times their length in memory
+MOST_CELLS = 2000
 BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
 KINDS = ("code", "markdown", "raw")
 
@@ -60,7 +61,9 @@ def parse(data: bytes) -> object:
         raise Refused("is nested more deeply than any notebook") from None
     except ValueError:
         raise Refused("is not valid JSON, so that no program can open it as a notebook") from None
-    for cell in _raw_cells(notebook):
+    for number, cell in enumerate(_raw_cells(notebook), start=1):
+        if number > MOST_CELLS:
+            raise Refused(f"has more than {MOST_CELLS} cells")
         cell.pop("outputs", None)
     return notebook
 

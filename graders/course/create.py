@@ -43,7 +43,8 @@ c.Autograde.autograde_preprocessors = [
 
 README = """# A course with Recovery Lab
 
-A folder for nbgrader: all of its commands run here, and the formgrader does when JupyterLab is started here.
+A folder for nbgrader: all of its commands run here, and the formgrader does when JupyterLab is started here, both from
+the activated environment of the lab.
 
 1. `nbgrader generate_assignment receiver` makes `release/receiver/` from `source/receiver/`. Hand that out.
 2. Put what students hand in under `submitted/<student>/receiver/`: their notebooks, and their `client.py` if they have
@@ -54,6 +55,7 @@ A folder for nbgrader: all of its commands run here, and the formgrader does whe
 5. `nbgrader generate_feedback receiver` writes `feedback/`; `nbgrader export` writes the grades.
 
 A new round for everybody: `nbgrader autograde receiver --force`. What has not changed is not judged again.
+A run that was ended half-way leaves a folder in `autograded/` that the next one takes for done: `--force` helps, too.
 
 ## The secret
 

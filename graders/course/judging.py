@@ -19,7 +19,8 @@ from graders.judge import could_not_judge, judge
 from graders.verdict import Exploration, Finding, Outcome, StepVerdict, Verdict
 
 PUBLIC_SEED = 1
-HIDDEN = "This promise is broken with the inputs of the course, which are not shown. It is kept with public ones."
+HIDDEN = "This promise is broken with the inputs of the course, which are not shown."
+KEPT_IN_PUBLIC = f"{HIDDEN} With public ones it is kept."
 COULD_NOT_TELL = "The judge could not tell, through a fault of its own. A person decides about these points."
 
 
@@ -82,7 +83,10 @@ def _shown(finding: Finding, public: dict[str, Finding]) -> Finding:
     if finding.outcome is Outcome.ERROR:
         return replace(bare, message=COULD_NOT_TELL)
     known = public.get(finding.rule)
-    return known if known is not None and known.outcome is Outcome.FAIL else replace(bare, message=HIDDEN)
+    if known is not None and known.outcome is Outcome.FAIL:
+        return known
+    kept = known is not None and known.outcome is Outcome.PASS
+    return replace(bare, message=KEPT_IN_PUBLIC if kept else HIDDEN)
 
 
 def one_step(verdict: Verdict, step: str) -> StepVerdict:

@@ -30,6 +30,7 @@ from graders.course.repair import repair
 from graders.course.submission import Submission, notebooks_of, read
 from graders.course.verdicts import NAME as VERDICTS
 from graders.course.verdicts import VerdictStore
+from graders.engine import sandbox as sandboxes
 from graders.engine.rules import Unit
 from graders.engine.sandbox import Mode
 from graders.report import html, text
@@ -37,6 +38,12 @@ from graders.verdict import Outcome, Verdict
 
 KEY = "recovery_lab"  # under which preprocessors find what the exporter left for them
 MOST_SHOWN = 20  # lines about what could not be used of a submission
+TIMESTAMP = "timestamp.txt"
+OF_THE_EXCHANGE = (TIMESTAMP, "submission_secret.txt")
+LONGEST_LINE = 1000  # bytes of either
+UNDECIDED = (
+    "The judge could not tell about every rule, through a fault of its own. A person decides about those points."
+)
 LOUD = "border: 2px solid #b3261e; padding: 4px 12px; margin: 8px 0;"
 
 
@@ -57,12 +64,12 @@ class Careful(CourseDirectory):  # type: ignore[misc]
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
         """nbgrader's own opens whatever has the name, and waits for ever where that is a pipe."""
         try:
-            words = read_in_folder(Path(dest_path, "timestamp.txt"), 1000).decode().strip()
+            words = read_in_folder(Path(dest_path, TIMESTAMP), LONGEST_LINE).decode().strip()
             return parse_utc(words) if words else None
         except FileNotFoundError:
             return None
         except (Refused, ValueError, OverflowError) as error:
-            self.log.warning("%s: timestamp.txt %s; the submission counts as without one", dest_path, error)
+            self.log.warning("%s: %s %s; the submission counts as without one", dest_path, TIMESTAMP, error)
             return None
 
     @classmethod
@@ -136,12 +143,17 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     ).tag(config=True)
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """nbgrader gives full marks to a test cell without a result: each one gets a zero before anything can fail."""
+        """nbgrader gives full marks to a test cell without a result: each one gets a zero before anything can fail.
+
+        Raises NoSandbox where programs have to be shut in and cannot: then nobody gets any grade.
+        """
+        sandboxes.wanted(self.sandbox)
         cells = [cell for cell in nb.cells if is_grade(cell) and cell.cell_type == "code" and not is_solution(cell)]
         for cell in cells:
             cell.outputs = _outputs("Not judged.", "<p>Not judged.</p>", 0.0)
         for cell in cells:
             self.mark(cell, resources)
+        _keep_for_exchange(resources[KEY])
         return nb, resources
 
     def mark(self, cell: Any, resources: Any) -> None:
@@ -193,25 +205,34 @@ def judge(handout: Handout, names: dict[str, str], step: str, sandbox: Mode) -> 
     verdicts = VerdictStore(handout.course / VERDICTS)
     seed = secret.seed_of(secret.read(handout.course), unit.name, names["student"])
     verdict = judging.judged(submission, unit, seed, verdicts, sandbox)
-    _keep_source(handout.autograded / unit.file_name, submission)
+    # What was judged stands beside the notebooks, for whoever wants to look into it.
+    _keep(handout.autograded / unit.file_name, submission.source.encode())
     found = judging.one_step(verdict, step)
     for finding in found.rules:
         if finding.outcome is Outcome.ERROR:
             logging.getLogger("traitlets").error("%s: %s", finding.rule, finding.message)
     seen = judging.one_step(judging.shown(submission, unit, verdict, verdicts, sandbox), step)
     page = Verdict(unit.name, judging.PUBLIC_SEED, (seen,))
-    lines = _lines(submission, unit, f"{names['notebook']}.ipynb", handout.notes)
+    undecided = any(rule.outcome is Outcome.ERROR for rule in found.rules)
+    lines = _lines(submission, unit, f"{names['notebook']}.ipynb", handout.notes) + [UNDECIDED] * undecided
     return Report(
         "\n".join([*lines, text.render(page)]),
         _list(lines) + html.render(page),
         judging.sure_points(found),
-        any(rule.outcome is Outcome.ERROR for rule in found.rules),
+        undecided,
     )
 
 
-def _keep_source(path: Path, submission: Submission) -> None:
-    """What was judged stands beside the notebooks, for whoever wants to look into it."""
-    data = submission.source.encode()
+def _keep_for_exchange(handout: Handout) -> None:
+    """What nbgrader's exchange put into the submission: to see whether a newer one has come, and to give feedback."""
+    for name in OF_THE_EXCHANGE:
+        try:
+            _keep(handout.autograded / name, read_in_folder(handout.submitted / name, LONGEST_LINE))
+        except (FileNotFoundError, Refused):
+            (handout.autograded / name).unlink(missing_ok=True)
+
+
+def _keep(path: Path, data: bytes) -> None:
     if not path.is_file() or path.read_bytes() != data:
         write(path, data)
 

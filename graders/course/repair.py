@@ -19,6 +19,8 @@ from graders.course.markdown import harmless
 
 IDENTITY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PICTURES = ("image/png", "image/jpeg", "image/gif")
+LARGEST_PICTURE = 5_000_000  # characters of base64
+LONGEST_CODE = 200_000  # characters of one cell; colouring it takes the feedback page a second
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 FILE_NAME = re.compile(r"[\w. ()-]{1,200}")
 
@@ -93,7 +95,8 @@ class _Repair:
     def find_marked(self) -> list[_Marked]:
         cells = cells_of(self.released) or []
         pairs = enumerate(zip(self.released["cells"], cells, strict=True))
-        return [_Marked(number, raw, cell) for number, (raw, cell) in pairs if cell.grade_id]
+        # A release from before format 4.5 has no ids of its own.
+        return [_Marked(number, {"id": cell.grade_id} | raw, cell) for number, (raw, cell) in pairs if cell.grade_id]
 
     def find(self, marked: _Marked) -> bool:
         """Find the student's cell that is this released one; the first way in which any is found decides."""
@@ -154,7 +157,7 @@ class _Repair:
         made = copy.deepcopy(dict(marked.raw))
         text = marked.cell.source if marked.locked else self.text.get(marked.cell.grade_id, cell.source)
         if marked.cell.kind == "code":
-            return made | {"source": text, "outputs": [], "execution_count": None}
+            return made | {"source": _cut(text), "outputs": [], "execution_count": None}
         if text == marked.cell.source:
             return made | {"source": text}
         return made | _harmless(text, cell)
@@ -171,8 +174,15 @@ def _own_cell(cell: Cell, identity: str, as_released: bool) -> dict[str, Any]:
     if cell.kind == "markdown":
         text = {"source": cell.source} if as_released else _harmless(cell.source, cell)
         return {"cell_type": "markdown", "id": identity, "metadata": {}, **text}
-    code = {"cell_type": "code", "id": identity, "metadata": {}, "source": cell.source}
+    code = {"cell_type": "code", "id": identity, "metadata": {}, "source": _cut(cell.source)}
     return code | {"outputs": [], "execution_count": None}
+
+
+def _cut(source: str) -> str:
+    """Code as a page can show it. What is judged is read from the submission itself."""
+    if len(source) <= LONGEST_CODE:
+        return source
+    return f"{source[: LONGEST_CODE - 100]}\n# … cut here: there were {len(source)} characters"
 
 
 def _harmless(text: str, cell: Cell) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def _pictures(attachments: object) -> dict[str, dict[str, str]]:
 
 
 def _is_base64(value: object) -> bool:
-    return isinstance(value, str) and BASE64.fullmatch(value) is not None
+    return isinstance(value, str) and len(value) <= LARGEST_PICTURE and BASE64.fullmatch(value) is not None
 
 
 def _joined(source: str | list[str]) -> str:

@@ -354,24 +354,81 @@ def test_what_was_judged_is_kept_beside_the_notebooks(course: Course) -> None:
     assert judge(text, seed=1, steps=STEPS[:1]).passed
 
 
-def test_a_judge_that_breaks_gives_no_points_and_calls_a_person(course: Course, tmp_path: Path) -> None:
-    """In a course without kept verdicts, and with a judge that raises."""
+@pytest.fixture
+def small(course: Course, tmp_path: Path) -> Path:
+    """A course with one submission, of the student `stray`, and without kept verdicts."""
     folder = tmp_path / "course"
     for name in ("release", "source", f"submitted/stray/{UNIT}"):
         shutil.copytree(course.folder / name, folder / name)
-    for name in ("gradebook.db", secret.NAME):
+    for name in ("gradebook.db", secret.NAME, "nbgrader_config.py"):
         shutil.copy(course.folder / name, folder)
-    (folder / "nbgrader_config.py").write_text((course.folder / "nbgrader_config.py").read_text() + BROKEN_JUDGE)
+    return folder
+
+
+def _grade_of(folder: Path) -> tuple[float | None, bool]:
     nbgrader(folder, "autograde", UNIT, "--student=stray")
     points, _, waits = nbgrader_run.grades(folder, "gradebook.db")["stray"][STEPS[0]]
-    assert (points, waits) == (0, True)
-    (report, result) = next(
-        cell.outputs for cell in Course(folder, {}).autograded("stray").cells if cell.get("outputs")
-    )
-    assert "A person decides about these points." in report.data["text/plain"]
+    return points, waits
+
+
+def test_a_newer_submission_is_graded_anew(small: Path) -> None:
+    submission = small / "submitted" / "stray" / UNIT
+    (submission / "timestamp.txt").write_text("2030-01-01 10:00:00 UTC")
+    (submission / "submission_secret.txt").write_text("nbgrader's own")
+    assert _grade_of(small) == (POINTS[STEPS[0]], False)
+    _release(submission, STEPS[0])
+    assert _grade_of(small) == (POINTS[STEPS[0]], False)
+    (submission / "timestamp.txt").write_text("2030-01-02 10:00:00 UTC")
+    assert _grade_of(small) == (0, False)
+    nbgrader(small, "generate_feedback", UNIT, "--student=stray")
+    made = {path.name for path in (small / "feedback" / "stray" / UNIT).iterdir()}
+    assert {"timestamp.txt", "submission_secret.txt"} <= made  # without which `release_feedback` does not work
+
+
+def test_a_judge_that_breaks_gives_no_points_and_calls_a_person(small: Path) -> None:
+    with open(small / "nbgrader_config.py", "a") as config:
+        config.write(BROKEN_JUDGE)
+    assert _grade_of(small) == (0, True)
+    cells = Course(small, {}).autograded("stray").cells
+    (report, result) = next(cell.outputs for cell in cells if cell.get("outputs"))
+    assert "A person decides about those points." in report.data["text/plain"]
     assert result.data["text/plain"] == "0.0"
 
 
+def test_grading_that_breaks_gives_no_points_and_calls_a_person(small: Path) -> None:
+    with open(small / "nbgrader_config.py", "a") as config:
+        config.write(BROKEN_JUDGE.replace("judging.judge =", "judging.one_step ="))
+    assert _grade_of(small) == (0, True)
+    cells = Course(small, {}).autograded("stray").cells
+    (report, _) = next(cell.outputs for cell in cells if cell.get("outputs"))
+    assert "THIS STEP WAS NOT JUDGED" in report.data["text/plain"]
+
+
+def test_without_the_secret_nobody_is_graded(small: Path) -> None:
+    (small / secret.NAME).chmod(0o644)
+    done = nbgrader(small, "autograde", UNIT, "--student=stray", expect=1)
+    assert f"chmod 600 {small / secret.NAME}" in done.stderr
+    assert not (small / "autograded" / "stray").exists()
+
+
+def test_the_formgrader_s_way_is_the_same(small: Path) -> None:
+    """It calls nbgrader from one long process, whose course directory must stay as it was."""
+    done = nbgrader_run.run(small, "-c", FORMGRADER)
+    assert json.loads(done.stdout.splitlines()[-1]) == [True, True]
+    assert nbgrader_run.grades(small, "gradebook.db")["stray"][STEPS[0]][0] == POINTS[STEPS[0]]
+
+
+FORMGRADER = """
+import json
+from nbgrader.apps import NbGraderAPI
+from traitlets.config import PyFileConfigLoader
+
+loader = PyFileConfigLoader("nbgrader_config.py")
+api = NbGraderAPI(config=loader.load_config())
+before = list(api.coursedir.ignore)
+result = api.autograde("receiver", "stray")
+print(json.dumps([result["success"], api.coursedir.ignore == before]))
+"""
 BROKEN_JUDGE = """
 from graders.course import judging
 

@@ -235,6 +235,15 @@ def test_a_notebook_of_version_3_is_read() -> None:
     assert answers(checked(repair(old, RELEASED)))[0] == CODE
 
 
+def test_a_release_without_ids_will_do() -> None:
+    released = copy.deepcopy(RELEASED)
+    for each in released["cells"]:
+        del each["id"]
+    repaired = repair(student(), released)
+    nbformat.validate(nbformat.from_dict(repaired.notebook))
+    assert answers(repaired) == (CODE, "Because.")
+
+
 def test_the_student_is_not_changed_by_it() -> None:
     notebook = student()
     before = copy.deepcopy(notebook)

@@ -295,10 +295,13 @@ def test_where_the_public_run_fails_too_it_is_shown(tmp_path: Path) -> None:
     assert seen.seed == judging.PUBLIC_SEED and seen.score == 0
 
 
-def test_where_only_the_hidden_run_fails_the_sentence_is_all(tmp_path: Path) -> None:
-    seen = shown(tmp_path, verdict(Outcome.FAIL, words="secret value"), verdict(Outcome.PASS))
+@pytest.mark.parametrize(
+    ("public", "words"), [(Outcome.PASS, judging.KEPT_IN_PUBLIC), (Outcome.SKIPPED, judging.HIDDEN)]
+)
+def test_where_only_the_hidden_run_fails_the_sentence_is_all(tmp_path: Path, public: Outcome, words: str) -> None:
+    seen = shown(tmp_path, verdict(Outcome.FAIL, words="secret value"), verdict(public))
     assert "secret" not in repr(seen) and seen.score == 0
-    assert {rule.message for step in seen.steps for rule in step.rules} == {judging.HIDDEN}
+    assert {rule.message for step in seen.steps for rule in step.rules} == {words}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.ERROR, Outcome.SKIPPED])
