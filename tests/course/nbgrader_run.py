@@ -40,7 +40,9 @@ with Gradebook(sys.argv[1]) as book:
 """
 
 
-def run(folder: Path, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, expect: int | None = 0, deadline: float = DEADLINE
+) -> subprocess.CompletedProcess[str]:
     """Run `python <arguments>` in `folder` as a user with an activated environment would."""
     environment = {
         **os.environ,
@@ -51,7 +53,7 @@ def run(folder: Path, *arguments: str, expect: int | None = 0) -> subprocess.Com
     }
     for _ in range(TRIES):
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE
+            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=deadline
         )
         if PORT_RACE not in done.stderr:
             break
