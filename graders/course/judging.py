@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from graders.course.submission import Submission
 from graders.course.verdicts import VerdictStore
@@ -87,6 +88,26 @@ def _shown(finding: Finding, public: dict[str, Finding]) -> Finding:
         return known
     kept = known is not None and known.outcome is Outcome.PASS
     return replace(bare, message=KEPT_IN_PUBLIC if kept else HIDDEN)
+
+
+@dataclass
+class Paper:
+    """One student's submission while its notebooks are graded one after the other: it is read and judged once."""
+
+    submission: Submission
+    unit: Unit
+    seed: int
+    verdicts: VerdictStore
+    sandbox: Mode
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return judged(self.submission, self.unit, self.seed, self.verdicts, self.sandbox)
+
+    @cached_property
+    def shown(self) -> Verdict:
+        """The verdict as the student may see it."""
+        return shown(self.submission, self.unit, self.verdict, self.verdicts, self.sandbox)
 
 
 def one_step(verdict: Verdict, step: str) -> StepVerdict:

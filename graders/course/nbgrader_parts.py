@@ -26,12 +26,12 @@ from graders import registry
 from graders.course import judging, secret
 from graders.course.cells import LARGEST, parse
 from graders.course.files import Refused, read_in_folder, write
+from graders.course.judging import Paper
 from graders.course.repair import repair
-from graders.course.submission import Submission, notebooks_of, read
+from graders.course.submission import notebooks_of, read
 from graders.course.verdicts import NAME as VERDICTS
 from graders.course.verdicts import VerdictStore
 from graders.engine import sandbox as sandboxes
-from graders.engine.rules import Unit
 from graders.engine.sandbox import Mode
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
@@ -55,6 +55,7 @@ class Handout:
     submitted: Path
     autograded: Path
     notes: tuple[str, ...]
+    on_desk: dict[tuple[str, str], Paper]  # the one submission at work, by student and assignment
     undecided: list[str] = field(default_factory=list)
 
 
@@ -93,6 +94,7 @@ class Repairing(NotebookExporter):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)  # type: ignore[no-untyped-call]
         self.notes: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.on_desk: dict[tuple[str, str], Paper] = {}
         converter: Any = self.parent
         self.course = converter.coursedir = Careful.in_place_of(converter.coursedir)
 
@@ -119,6 +121,7 @@ class Repairing(NotebookExporter):
             self.folder(course.submitted_directory, names),
             self.folder(course.autograded_directory, names),
             notes,
+            self.on_desk,
         )
         notebook = nbformat.from_dict(repaired.notebook)  # type: ignore[no-untyped-call]
         nbformat.validate(notebook)
@@ -200,27 +203,34 @@ class Report:
 
 def judge(handout: Handout, names: dict[str, str], step: str, sandbox: Mode) -> Report:
     """The report on one step. The submission is judged as a whole, the first time that any step of it is asked for."""
-    unit = registry.unit(names["assignment"])
-    submission = read(handout.submitted, unit)
-    verdicts = VerdictStore(handout.course / VERDICTS)
-    seed = secret.seed_of(secret.read(handout.course), unit.name, names["student"])
-    verdict = judging.judged(submission, unit, seed, verdicts, sandbox)
+    paper = _on_desk(handout, names, sandbox)
     # What was judged stands beside the notebooks, for whoever wants to look into it.
-    _keep(handout.autograded / unit.file_name, submission.source.encode())
-    found = judging.one_step(verdict, step)
+    _keep(handout.autograded / paper.unit.file_name, paper.submission.source.encode())
+    found = judging.one_step(paper.verdict, step)
     for finding in found.rules:
         if finding.outcome is Outcome.ERROR:
             logging.getLogger("traitlets").error("%s: %s", finding.rule, finding.message)
-    seen = judging.one_step(judging.shown(submission, unit, verdict, verdicts, sandbox), step)
-    page = Verdict(unit.name, judging.PUBLIC_SEED, (seen,))
+    page = Verdict(paper.unit.name, judging.PUBLIC_SEED, (judging.one_step(paper.shown, step),))
     undecided = any(rule.outcome is Outcome.ERROR for rule in found.rules)
-    lines = _lines(submission, unit, f"{names['notebook']}.ipynb", handout.notes) + [UNDECIDED] * undecided
+    lines = _lines(paper, f"{names['notebook']}.ipynb", handout.notes) + [UNDECIDED] * undecided
     return Report(
         "\n".join([*lines, text.render(page)]),
         _list(lines) + html.render(page),
         judging.sure_points(found),
         undecided,
     )
+
+
+def _on_desk(handout: Handout, names: dict[str, str], sandbox: Mode) -> Paper:
+    """The student's submission, which lies there since their first notebook."""
+    key = names["student"], names["assignment"]
+    if key not in handout.on_desk:
+        unit = registry.unit(names["assignment"])
+        seed = secret.seed_of(secret.read(handout.course), unit.name, names["student"])
+        verdicts = VerdictStore(handout.course / VERDICTS)
+        handout.on_desk.clear()
+        handout.on_desk[key] = Paper(read(handout.submitted, unit), unit, seed, verdicts, sandbox)
+    return handout.on_desk[key]
 
 
 def _keep_for_exchange(handout: Handout) -> None:
@@ -237,9 +247,9 @@ def _keep(path: Path, data: bytes) -> None:
         write(path, data)
 
 
-def _lines(submission: Submission, unit: Unit, notebook: str, notes: tuple[str, ...]) -> list[str]:
+def _lines(paper: Paper, notebook: str, notes: tuple[str, ...]) -> list[str]:
     """What could not be used, and what was repaired."""
-    problems = [str(problem) for problem in submission.about(notebook, list(notebooks_of(unit)))]
+    problems = [str(problem) for problem in paper.submission.about(notebook, list(notebooks_of(paper.unit)))]
     lines = [*problems, *(f"{notebook}: {note}" for note in notes)]
     left = len(lines) - MOST_SHOWN
     return lines[:MOST_SHOWN] + ([f"… and {left} more"] if left > 0 else [])
