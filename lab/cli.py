@@ -19,6 +19,7 @@ VERBS = {
     "open": "lab.cli:open_lab",
     "test": "lab.cli:test",
     "check": "lab.cli_check:check",
+    "watch": "lab.cli_watch:watch",
     "replay": "lab.cli_replay:replay",
     "map": "lab.cli_map:crash_map",
     "build": "lab.build:build",

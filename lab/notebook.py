@@ -1,4 +1,4 @@
-"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint` and `catch_up`.
+"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint`, `catch_up`, and what shows how far one is.
 
 Each of them answers a mistake with one line on standard output and goes on: nbgrader reads anything on standard error,
 and any exception, as no points.
@@ -7,13 +7,16 @@ and any exception, as no points.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import display
 
@@ -25,11 +28,15 @@ from graders.judge import judge
 from graders.report import crash_map as drawn
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
-from lab import learner_file, namespace
+from lab import NOTEBOOK_NAMES, journal, learner_file, namespace
+from lab.journal import State
 from lab.learner_file import FileTrouble
 from lab.namespace import names_of, say
+from lab.workspace import starter_of
 
 _hints_given: Counter[str] = Counter()
+# nbgrader runs the test cell anyway: judging a step twice helps nobody there.
+_checks_itself = "NBGRADER_EXECUTION" not in os.environ and os.environ.get("RECOVERY_LAB_AUTO_CHECK") != "off"
 
 
 class Score(float):
@@ -54,12 +61,14 @@ class StepMagics(Magics):
             unit = _unit_of(step)
             if _write_cell(unit, step, cell_body(cell)):
                 namespace.bring_in(unit, step)
+                if _checks_itself and not is_starter(cell_body(cell)):
+                    check(step)
 
 
 def register(shell: Any) -> None:
     """Give a notebook its magic and its functions."""
     shell.register_magics(StepMagics)
-    shell.push({"check": check, "crash_map": crash_map, "hint": hint, "catch_up": catch_up})
+    shell.push({name: globals()[name] for name in NOTEBOOK_NAMES})
 
 
 def check(step: str | None = None) -> Score:
@@ -72,6 +81,7 @@ def check(step: str | None = None) -> Score:
             say(f"There is no {unit.file_name} here yet: run the cell that starts with %%step {step or ''}".rstrip())
             return Score(0, 0)
         verdict = judge(source, unit=unit.name, name=unit.file_name, steps=None if step is None else [step])
+        journal.note(path, source, unit, verdict)
         _show(verdict)
         return Score(verdict.score, verdict.max_score)
     return Score(0, 0)
@@ -104,6 +114,68 @@ def hint(step: str) -> None:
         say(f'({left} left: hint("{step}") again)' if left > 0 else "(that was the last one)")
 
 
+def progress() -> None:
+    """Show the steps: which pass, with how many points, and what is next."""
+    with _one_line_for_mistakes():
+        unit = _unit_here()
+        path = Path.cwd() / unit.file_name
+        table = journal.rows(path, learner_file.read(path), unit)
+        shown = {"text/plain": journal.as_text(table), "text/html": journal.as_html(table)}
+        display(shown, raw=True)  # type: ignore[no-untyped-call]
+
+
+def solution(step: str, *, give_up: bool = False) -> None:
+    """Show the reference's code for `step`: once it passes, or when you say `give_up=True`."""
+    with _one_line_for_mistakes():
+        unit = _unit_of(step)
+        if not _may_see(unit, step, give_up):
+            say(f'{step} does not pass yet. hint("{step}") helps; with give_up=True you see the solution all the same.')
+            return
+        code = section_text(unit.reference(), step, names_of(unit)) or ""
+        display({"text/plain": code, "text/markdown": f"```python\n{code}\n```"}, raw=True)  # type: ignore[no-untyped-call]
+
+
+def compare(step: str) -> None:
+    """Show where your code for `step` differs from the reference's, once it passes."""
+    with _one_line_for_mistakes():
+        unit = _unit_of(step)
+        if not _may_see(unit, step, False):
+            say(f"{step} does not pass yet: comparing comes afterwards.")
+            return
+        mine = section_text(learner_file.read(Path.cwd() / unit.file_name), step, names_of(unit)) or ""
+        theirs = section_text(unit.reference(), step, names_of(unit)) or ""
+        lines = difflib.unified_diff(mine.split("\n"), theirs.split("\n"), "yours", "the reference's", lineterm="", n=2)
+        shown = "\n".join(lines) or "There is no difference."
+        display({"text/plain": shown, "text/markdown": f"```diff\n{shown}\n```"}, raw=True)  # type: ignore[no-untyped-call]
+
+
+def reset(step: str) -> None:
+    """Put the starter back in place of your section; what you had is kept in a file of its own."""
+    with _one_line_for_mistakes():
+        unit = _unit_of(step)
+        path, names = Path.cwd() / unit.file_name, names_of(unit)
+        starter = starter_of(unit, step)
+        with learner_file.locked(path):
+            source = learner_file.read(path)
+            mine = section_text(source, step, names)
+            if mine == starter:
+                say(f"{step} in {path.name} is the starter already.")
+                return
+            kept = f" What you had is kept in {learner_file.back_up(path, step, mine)}." if mine else ""
+            learner_file.write(path, place(source, step, starter, names))
+            learner_file.remember(path, {step: starter})
+        say(f"{step} in {path.name} is the starter again.{kept} A cell with it comes below.")
+        if shell := get_ipython():
+            shell.set_next_input(f"%%step {step}\n{starter}")
+
+
+def auto_check(on: bool = True) -> None:
+    """Whether running a `%%step` cell also judges it, which it does unless you say `auto_check(False)`."""
+    global _checks_itself
+    _checks_itself = bool(on)
+    say(f"Running a %%step cell {'judges it, too' if on else 'only writes the file'}.")
+
+
 def catch_up(step: str) -> None:
     """Write the reference's sections of the steps before `step`, where the file has none, and import them."""
     with _one_line_for_mistakes():
@@ -122,6 +194,15 @@ def _one_line_for_mistakes() -> Iterator[None]:
         yield
     except FileTrouble as trouble:
         say(str(trouble))
+
+
+def _may_see(unit: Unit, step: str, give_up: bool) -> bool:
+    """Whether the reference's code may be shown: the step passes as it stands, or the learner has given up on it."""
+    path = Path.cwd() / unit.file_name
+    row = next(row for row in journal.rows(path, learner_file.read(path), unit) if row.step == step)
+    if row.state is not State.PASSED and give_up:
+        journal.give_up(path, step)
+    return row.state is State.PASSED or row.gave_up or give_up
 
 
 def _unit_of(step: str) -> Unit:

@@ -20,6 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graders.engine.rules import Unit
+from graders.engine.section_writer import cell_body
+from lab.bootstrap import ROOT
+
 OURS = ".recovery-lab"
 UNFINISHED = ".recovery-lab-unfinished-"
 PARTS_OF_THE_REPOSITORY = (".ci", ".git", ".venv", "benchmarks", "graders", "lab", "notebooks", "solutions", "tests")
@@ -85,6 +89,16 @@ def first_notebook(release: Path, unit: str = "receiver") -> str:
     """Relative name of the notebook to start with."""
     notebooks = [name for name in released_files(release) if name.endswith(".ipynb")]
     return next((name for name in notebooks if name.startswith(f"{unit}/")), notebooks[0])
+
+
+def starter_of(unit: Unit, step: str) -> str:
+    """The code that learners are given for a step, as the release has it."""
+    for path in sorted(Path(ROOT, "notebooks", unit.name).glob(f"*_{step}.ipynb")):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if source.startswith(f"%%step {step}"):
+                return cell_body(source)
+    raise KeyError(f"the release has no starter for {step}")
 
 
 def bring(release: Path, workspace: Path, files: list[str]) -> list[str]:
