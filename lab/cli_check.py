@@ -74,6 +74,20 @@ def check(
     sys.exit(COULD_NOT_TELL if verdict.broken else ALL_PASS if verdict.passed else SOME_FAIL)
 
 
+@contextlib.contextmanager
+def refused_in_one_line() -> Iterator[None]:
+    """A file that cannot be judged, and a name that the judge does not know."""
+    from graders.report.parts import visible
+    from lab.source import CannotRead, NotText
+
+    try:
+        yield
+    except (CannotRead, NotText) as trouble:
+        raise Refusal(visible(str(trouble))) from None
+    except KeyError as unknown:
+        raise Refusal(visible(str(unknown.args[0]))) from None
+
+
 def find_unit(name: str) -> Unit:
     from graders import registry
 

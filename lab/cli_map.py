@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from lab.cli import Refusal
-from lab.cli_check import ALL_PASS, SOME_FAIL, ended_in_one_line, find_unit, for_stream, painter
+from lab.cli_check import ALL_PASS, SOME_FAIL, ended_in_one_line, find_unit, for_stream, painter, refused_in_one_line
 
 
 @click.command("map")
@@ -25,16 +25,10 @@ def crash_map(file: Path, unit: str, seed: int | None, states: bool, page: Path 
     """
     from graders import judge
     from graders.report import crash_map as drawn
-    from graders.report.parts import visible
-    from lab.source import CannotRead, NotText, read
+    from lab.source import read
 
-    try:
-        with ended_in_one_line():
-            found = judge.crash_map(read(file), unit=find_unit(unit).name, seed=seed, sandbox="auto")
-    except (CannotRead, NotText) as trouble:
-        raise Refusal(visible(str(trouble))) from None
-    except KeyError as nothing:
-        raise Refusal(visible(str(nothing.args[0]))) from None
+    with refused_in_one_line(), ended_in_one_line():
+        found = judge.crash_map(read(file), unit=find_unit(unit).name, seed=seed, sandbox="auto")
     if found.finding is not None and not found.fates:
         click.echo(
             for_stream(f"no map yet: {found.rule} fails before anything is ended\n{found.finding.message}", sys.stdout)

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from lab.cli import Refusal
-from lab.cli_check import ALL_PASS, SOME_FAIL, ended_in_one_line, find_unit, for_stream
+from lab.cli_check import ALL_PASS, SOME_FAIL, ended_in_one_line, find_unit, for_stream, refused_in_one_line
 
 
 @click.command("replay")
@@ -26,13 +26,12 @@ def replay(file: Path, rule: str, stops: tuple[str, ...], unit: str, seed: int |
     from graders.engine.rules import NotMet
     from graders.engine.stops import stop_named
     from graders.judge import replay as replay_run
-    from graders.report.parts import visible
     from graders.report.text import replayed
     from graders.verdict import Outcome
-    from lab.source import CannotRead, NotText, read
+    from lab.source import read
 
     try:
-        with ended_in_one_line():
+        with refused_in_one_line(), ended_in_one_line():
             crashes = [stop_named(stop) for stop in stops]
             finding = replay_run(read(file), rule, crashes, unit=find_unit(unit).name, seed=seed, sandbox="auto")
             click.echo(for_stream(replayed(finding), sys.stdout))
@@ -40,8 +39,4 @@ def replay(file: Path, rule: str, stops: tuple[str, ...], unit: str, seed: int |
         raise Refusal("a stop looks like 117:line:1; copy the command from a report") from None
     except NotMet as stop:
         raise Refusal(f"the program does not come by {stop} any more; run check again") from None
-    except KeyError as unknown:
-        raise Refusal(visible(str(unknown.args[0]))) from None
-    except (CannotRead, NotText) as trouble:
-        raise Refusal(visible(str(trouble))) from None
     sys.exit(ALL_PASS if finding.outcome is Outcome.PASS else SOME_FAIL)
