@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 120.0  # seconds; far more than anything here takes on a busy machine
 
 # Root may write everywhere. This gives that up for the command that follows, where there is something to give up.
