@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "course")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import corpus  # noqa: E402
 import nbgrader_run  # noqa: E402

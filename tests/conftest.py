@@ -14,8 +14,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--in-part",
         action="store_true",
-        help="judge a part of the programs, which differs from one Python to the next: every other right one, and the "
-        "first wrong one of every other rule",
+        help="judge a part of the programs, which differs from one Python to the next: every fourth right one, and "
+        "the first wrong one of every other rule",
     )
     parser.addoption("--record", action="store_true", help="write the golden verdicts anew instead of comparing them")
     for kind, told in KINDS.items():

@@ -16,6 +16,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from classes import STEPS
 from nbgrader_run import UNIT, read
 

@@ -27,9 +27,9 @@ TURNS = [(program, MODES[number % len(MODES)]) for number, program in enumerate(
 REST = [(program, mode) for program in OTHERS for mode in MODES if (program, mode) not in TURNS]
 
 
-def explored(source: str, mode: str) -> CrashMap:
+def explored(source: str, mode: str, *, thorough: bool = True) -> CrashMap:
     head = FUTURE if FUTURE in source else ""
-    return crash_map(head + CHOSEN.format(mode=mode) + source.replace(FUTURE, "", 1), seed=7, thorough=True)
+    return crash_map(head + CHOSEN.format(mode=mode) + source.replace(FUTURE, "", 1), seed=7, thorough=thorough)
 
 
 def expect_all_fine(found: CrashMap) -> None:
@@ -47,7 +47,7 @@ def test_the_reference_is_fine_everywhere(mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "mode"), TURNS, ids=[f"{program}-{mode}" for program, mode in TURNS])
 def test_a_right_program_is_fine_everywhere(program: corpus.RightProgram, mode: str) -> None:
-    expect_all_fine(explored(program.source(), mode))
+    expect_all_fine(explored(program.source(), mode, thorough=False))
 
 
 @pytest.mark.exhaustive
@@ -56,6 +56,7 @@ def test_a_right_program_is_fine_in_the_other_modes(program: corpus.RightProgram
     expect_all_fine(explored(program.source(), mode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", OWN, ids=str)
 def test_so_is_one_that_chooses_by_itself(program: corpus.RightProgram) -> None:
     expect_all_fine(crash_map(program.source(), seed=7, thorough=True))

@@ -37,7 +37,7 @@ EVENTS = [(0, 5), (1, -70), (2, 900)]
 CALLS = ("pwrite64", "fdatasync", "unlink", "ftruncate", "sendto")
 LONGEST_RUN = 30.0  # seconds
 KILLED_STATUS = -signal.SIGKILL  # strace ends itself with the signal that has ended the program
-STRIDE = 9  # of a wrong program every ninth call is enough: twenty programs are swept
+STRIDE = 12  # of a wrong program every twelfth call is enough: twenty programs are swept
 # Not store/durable_journal: without a journal in the file a kill inside COMMIT tears the store, and the exploration
 # does not stop there. The judge reads the journal mode instead.
 ABOUT_CRASHES = (

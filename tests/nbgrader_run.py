@@ -16,7 +16,7 @@ import nbformat
 from graders import registry
 from graders.engine.section_writer import SOLUTION_MARK
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 UNIT = "receiver"
 DEADLINE = 800.0  # seconds for one command; the longest takes a minute or two
 # Jupyter chooses a kernel's ports, frees them, and lets the kernel take them a second later. The judges of the other
