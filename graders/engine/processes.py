@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -158,8 +158,10 @@ class Workshop:
         folder.mkdir()
         return folder
 
-    def start(self, job: Job) -> Child:
-        """Start a child on `job`. Raises JudgeBroke where no child can be had."""
+    def start(self, job: Job, before: Callable[[Child], None] | None = None) -> Child:
+        """Start a child on `job`; `before` comes before it is told what to do. Raises JudgeBroke where no child can be
+        had.
+        """
         if self.walls:
             for folder in job.folders(self.folder):
                 self.walls.hand_over(folder)
@@ -175,6 +177,8 @@ class Workshop:
             control.close()
             theirs.close()
         child = Child(job, ours, status)
+        if before is not None:
+            before(child)
         child.send(job.message(sandbox.LIMITS if self.walls else {}))
         return child
 
@@ -234,9 +238,9 @@ class Crew:
         self.children: set[Child] = set()
         self.given_up = False
 
-    def start(self, job: Job) -> Child:
+    def start(self, job: Job, before: Callable[[Child], None] | None = None) -> Child:
         """Start a child on `job`. Raises GivenUp once the judgement has been."""
-        child = self.workshop.start(job)
+        child = self.workshop.start(job, before)
         with self.lock:
             self.children = {known for known in self.children if not known.closed} | {child}
             given_up = self.given_up
@@ -269,7 +273,7 @@ class Job:
     load: bool = True
     stops: Stops | None = None
     output: str = "child"
-    patience: float = PATIENCE
+    patience: float = field(default_factory=lambda: PATIENCE)
     limits: Mapping[str, int] = field(default_factory=dict)
     code_cache: str | None = None
 

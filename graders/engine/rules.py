@@ -84,6 +84,10 @@ class Broken(Exception):
         self.crashes: tuple[At, ...] = ()  # where that run was ended, in one life each
 
 
+class Unsteady(Broken):
+    """Broken, unless it does not happen a second time: a busy machine may have had a hand in it."""
+
+
 @dataclass(frozen=True)
 class Raised:
     """An exception in the learner's process, as data."""
@@ -197,11 +201,19 @@ class Case:
                         self.fail("the program runs through", f"it raised {call.raised}", where=call.place)
                     return call.returned
                 case "broke":
-                    raise RuntimeError(f"the probe broke: {message.get('error')}")
+                    self.fail_untold(message)
                 case _ if message.get("ask"):
                     reply = answer(message) if answer is not None else None
                     child.send(reply or {})
         self.fail_silent(child)
+
+    def fail_untold(self, message: Mapping[str, Any]) -> NoReturn:
+        """The child could not report what its probe has seen. Probes report what they catch, so it is not theirs."""
+        self.fail(
+            "what the program does can be told to the judge",
+            f"its process could not report it: {message.get('error')}",
+            "something in the process was replaced or used up: memory, the stack, or the modules of the judge",
+        )
 
     def fail_silent(self, child: Child, expected: str = "the program goes on") -> NoReturn:
         """The child ended or hung without a report."""
