@@ -14,6 +14,9 @@ tries, and comments that begin with `#:` are TOML:
 
     #: steps = ["framing"]              the steps to judge it on
     #: denied = ["framing/accepts"]     rules that it must not pass; without any it only has to be harmless
+
+`/nowhere/canary` in it becomes a folder outside the sandbox, with a secret in the file `file`. No attack may name a real
+place that could suffer if it succeeded.
 """
 
 from __future__ import annotations

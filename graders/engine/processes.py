@@ -103,6 +103,8 @@ class Workshop:
             base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
             self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
             stack.callback(_remove, self.folder)
+            self.code = self.folder / "code"  # what children have compiled
+            self.code.mkdir()
             self._start_server(stack)
             self._closing = stack.pop_all()  # what interrupts this leaves nothing behind
         return self
@@ -114,7 +116,9 @@ class Workshop:
         user = ""
         if self.shut_in:
             self.walls = sandbox.Walls(self.folder, [ROOT / "graders"])
-            self.walls.hand_over(self.folder)
+            # The workshop's own folder stays the judge's: whoever owns it can put links where the judge expects folders.
+            self.folder.chmod(0o711)
+            self.walls.hand_over(self.code)
             user = "" if self.walls.user is None else str(self.walls.user)
         self.requests, theirs = socket.socketpair()
         code = (
@@ -515,11 +519,12 @@ class Child:
 
 
 def read_tail(path: Path) -> str:
+    """The end of what a child has written. A link is not followed: what it names may be nobody else's to read."""
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SHOWN_OUTPUT))
-            return file.read().decode("utf-8", "replace")
+            return file.read(SHOWN_OUTPUT).decode("utf-8", "replace")
     except OSError:
         return ""
 

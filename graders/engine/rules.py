@@ -84,6 +84,15 @@ class Broken(Exception):
         self.crashes: tuple[At, ...] = ()  # where that run was ended, in one life each
 
 
+def forged(observed: str) -> Broken:
+    return Broken(
+        "what is reported from the program's process comes from the judge's code in it",
+        observed,
+        "the program writes to the judge's socket, or has changed the judge's code",
+        "descriptors that the program did not open; if it touches none, show this to your teacher",
+    )
+
+
 class Unsteady(Broken):
     """Broken, unless it does not happen a second time: a busy machine may have had a hand in it."""
 
@@ -177,7 +186,7 @@ class Case:
     def job(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Job:
         """A job for a child: `probe` is `module:function`."""
         options.setdefault("folder", self.folder)
-        options.setdefault("code_cache", str(self.crew.workshop.folder / f"{self.program.digest}.code"))
+        options.setdefault("code_cache", str(self.crew.workshop.code / f"{self.program.digest}.code"))
         return Job(probe=probe, file=self.program.name, arguments=arguments or {}, **options)
 
     def start(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Child:
@@ -214,6 +223,10 @@ class Case:
             f"its process could not report it: {message.get('error')}",
             "something in the process was replaced or used up: memory, the stack, or the modules of the judge",
         )
+
+    def fail_forged(self, observed: str) -> NoReturn:
+        """The child has reported what no probe reports."""
+        raise forged(observed)
 
     def fail_silent(self, child: Child, expected: str = "the program goes on") -> NoReturn:
         """The child ended or hung without a report."""

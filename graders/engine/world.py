@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case
+from graders.engine.store import read_plain
 from graders.engine.story import Story
 from graders.engine.witness import Forbidden, Witness
 
@@ -69,8 +70,8 @@ class World:
         made = {}
         for entry in os.scandir(self.folder):
             if self._is_made(entry.name) and entry.is_file(follow_symlinks=False):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    made[entry.name] = _read(entry.path)
+                with contextlib.suppress(OSError):  # removed meanwhile, or another thing by now
+                    made[entry.name] = read_plain(entry.path, MOST_KEPT)
         return made
 
     def _is_made(self, name: str) -> bool:
@@ -87,14 +88,6 @@ class World:
         for name, data in sorted(self.files().items()):
             digest.update(b"%s %d:" % (os.fsencode(name), len(data)) + data)
         return (digest.hexdigest(), *(self.peer.state() if self.peer is not None else (b"", b"")))
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        return os.read(descriptor, MOST_KEPT)
-    finally:
-        os.close(descriptor)
 
 
 class Scenario(Protocol):

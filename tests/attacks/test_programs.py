@@ -20,34 +20,38 @@ from sandboxed import needs_sandbox
 import graders
 from graders.engine import processes
 from graders.judge import judge
-from graders.verdict import Outcome, Verdict
+from graders.verdict import Finding, Outcome, Verdict
 
 pytestmark = [needs_sandbox, pytest.mark.timeout(120)]  # the deadline for a verdict, far beyond what it takes
 SEED = 7
+SECRET = "a secret that no report may tell"
 SHARED = Path("/dev/shm")
 ATTACKS = corpus.attacks()
 PATIENCE = 4.0  # seconds instead of the usual 15, for programs that never end
 
 
 def fingerprint(*folders: Path) -> str:
-    """What is in these files and folders, and when it was last changed."""
+    """What is in these files and folders, whose they are, and when they were last changed."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in (folder, *folder.rglob("*.py"))):
-        content = path.read_bytes() if path.is_file() else b""
-        digest.update(f"{path} {path.stat().st_mtime_ns} ".encode() + content)
+        found, content = path.stat(), path.read_bytes() if path.is_file() else b""
+        digest.update(f"{path} {found.st_mtime_ns} {found.st_uid} {found.st_mode} ".encode() + content)
     return digest.hexdigest()
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Around every test: no process, thread or folder stays, and nothing outside the workshop is changed."""
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder outside the workshop. Around every test: no process, thread or folder stays, and nothing outside is
+    changed.
+    """
     monkeypatch.setattr(processes, "PATIENCE", PATIENCE)
     canary = tmp_path / "canary"
-    canary.write_text("alive")
+    canary.mkdir()
+    (canary / "file").write_text(SECRET)
     kept = (canary, Path(graders.__file__).parent, Path(os.__file__).parent / "json", Path("/etc/passwd"))
     before = fingerprint(*kept), set(SHARED.glob("recovery-lab-*")), set(threading.enumerate())
     me = psutil.Process()
-    yield
+    yield canary
     _, alive = psutil.wait_procs(me.children(recursive=True), timeout=10)
     assert alive == []
     assert (fingerprint(*kept), set(SHARED.glob("recovery-lab-*")), set(threading.enumerate())) == before
@@ -62,12 +66,18 @@ def messages(verdict: Verdict, outcome: Outcome) -> list[str]:
     return [f"{finding.rule}: {finding.message}" for finding in findings]
 
 
+def told(finding: Finding) -> list[str]:
+    return [finding.message, *finding.story]
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
-def test_an_attack_gains_nothing(attack: corpus.Attack) -> None:
-    verdict = judge(attack.source, steps=attack.steps, seed=SEED, ahead=False, sandbox="require")
+def test_an_attack_gains_nothing(attack: corpus.Attack, canary: Path) -> None:
+    source = attack.source.replace("/nowhere/canary", str(canary))
+    verdict = judge(source, steps=attack.steps, seed=SEED, ahead=False, sandbox="require")
     found = outcomes(verdict)
     assert {rule for rule in attack.denied if found[rule] is Outcome.PASS} == set()
     assert messages(verdict, Outcome.ERROR) == []
+    assert not any(SECRET in line for step in verdict.steps for rule in step.rules for line in told(rule))
 
 
 def test_an_honest_program_is_judged_as_ever_afterwards() -> None:

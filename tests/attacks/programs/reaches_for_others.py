@@ -17,7 +17,7 @@ def parse_line(line):
         if not path.startswith(here + "/"):
             try:
                 os.unlink(path)
-                os.symlink("/etc/passwd", path)
+                os.symlink("/nowhere/canary/file", path)
             except OSError:
                 pass
     for pid in os.listdir("/proc"):

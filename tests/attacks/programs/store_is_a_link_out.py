@@ -1,4 +1,4 @@
-"""The store is a link to a file of the system's."""
+"""The store is a link to a file outside."""
 
 #: steps = ["store"]
 #: denied = ["store/schema", "store/keeps_rows", "store/first_open_killed", "store/two_openers"]
@@ -10,6 +10,6 @@ import sqlite3
 
 def open_store(path):
     if not os.path.lexists(path):
-        os.symlink('/etc/passwd', path)
+        os.symlink('/nowhere/canary/file', path)
     con = sqlite3.connect(':memory:', isolation_level=None)
     return con
