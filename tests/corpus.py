@@ -9,14 +9,14 @@ A wrong program is the reference with one replacement, kept in `tests/wrong/<uni
 
 A right program is a whole file, `tests/right/<unit>/<name>.py`.
 
-An attack is a whole file, too, or the steps that matter, in `tests/attacks/programs/<name>.py`: its docstring says what it
-tries, and comments that begin with `#:` are TOML:
+An attack is a whole file, too, or the steps that matter, in `tests/attacks/programs/<name>.py`: its docstring says what
+it tries, and comments that begin with `#:` are TOML:
 
     #: steps = ["framing"]              the steps to judge it on
     #: denied = ["framing/accepts"]     rules that it must not pass; without any it only has to be harmless
 
-`/nowhere/canary` in it becomes a folder outside the sandbox, with a secret in the file `file`. No attack may name a real
-place that could suffer if it succeeded.
+`/nowhere/canary` in it becomes a folder outside the sandbox, with a secret in the file `file`. No attack may name a
+real place that could suffer if it succeeded.
 """
 
 from __future__ import annotations

@@ -418,8 +418,8 @@ class _Explorer:
 
     def look_from_outside(self) -> None:
         """One more life, in which nobody tells of stops: it is held at each of its system calls, and what is there then
-        is what a crash would leave. What the crashes have not left, the next life has to cope with as well. So a program
-        that has blinded the watcher in its own process is seen all the same.
+        is what a crash would leave. What the crashes have not left, the next life has to cope with as well. So a
+        program that has blinded the watcher in its own process is seen all the same.
         """
         known = {remains[:2] for remains in {*self.known, *self.left.values()}}
         states: set[Hashable] = set()

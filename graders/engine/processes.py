@@ -116,7 +116,7 @@ class Workshop:
         user = ""
         if self.shut_in:
             self.walls = sandbox.Walls(self.folder, [ROOT / "graders"])
-            # The workshop's own folder stays the judge's: whoever owns it can put links where the judge expects folders.
+            # The workshop's own folder stays the judge's: who owns it can put links where the judge expects folders.
             self.folder.chmod(0o711)
             self.walls.hand_over(self.code)
             user = "" if self.walls.user is None else str(self.walls.user)

@@ -89,8 +89,8 @@ def crash_image(path: Path, tables: Sequence[str]) -> Contents | None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file at `path`. Raises Unreadable where it, its journal or its WAL is something else: a link, of
-    which nobody knows where it leads, or a pipe, from which a reader never comes back.
+    """Whether there is a file at `path`. Raises Unreadable where it, its journal or its WAL is something else: a link,
+    of which nobody knows where it leads, or a pipe, from which a reader never comes back.
     """
     for suffix in COMPANIONS:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

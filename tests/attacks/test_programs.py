@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import corpus
 import psutil
@@ -25,7 +27,6 @@ from graders.verdict import Finding, Outcome, Verdict
 pytestmark = [needs_sandbox, pytest.mark.timeout(120)]  # the deadline for a verdict, far beyond what it takes
 SEED = 7
 SECRET = "a secret that no report may tell"
-SHARED = Path("/dev/shm")
 ATTACKS = corpus.attacks()
 PATIENCE = 4.0  # seconds instead of the usual 15, for programs that never end
 
@@ -49,12 +50,21 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     canary.mkdir()
     (canary / "file").write_text(SECRET)
     kept = (canary, Path(graders.__file__).parent, Path(os.__file__).parent / "json", Path("/etc/passwd"))
-    before = fingerprint(*kept), set(SHARED.glob("recovery-lab-*")), set(threading.enumerate())
+    made: list[str] = []
+    mkdtemp = tempfile.mkdtemp
+
+    def noted(*arguments: Any, **named: Any) -> str:
+        made.append(mkdtemp(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", noted)
+    before = fingerprint(*kept), set(threading.enumerate())
     me = psutil.Process()
     yield canary
     _, alive = psutil.wait_procs(me.children(recursive=True), timeout=10)
     assert alive == []
-    assert (fingerprint(*kept), set(SHARED.glob("recovery-lab-*")), set(threading.enumerate())) == before
+    assert (fingerprint(*kept), set(threading.enumerate())) == before
+    assert [folder for folder in made if os.path.lexists(folder)] == []
 
 
 def outcomes(verdict: Verdict) -> dict[str, Outcome]:
