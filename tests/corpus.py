@@ -8,6 +8,15 @@ A wrong program is the reference with one replacement, kept in `tests/wrong/<uni
     new = '''...'''
 
 A right program is a whole file, `tests/right/<unit>/<name>.py`.
+
+An attack is a whole file, too, or the steps that matter, in `tests/attacks/programs/<name>.py`: its docstring says what
+it tries, and comments that begin with `#:` are TOML:
+
+    #: steps = ["framing"]              the steps to judge it on
+    #: denied = ["framing/accepts"]     rules that it must not pass; without any it only has to be harmless
+
+`/nowhere/canary` in it becomes a folder outside the sandbox, with a secret in the file `file`. No attack may name a
+real place that could suffer if it succeeded.
 """
 
 from __future__ import annotations
@@ -60,6 +69,17 @@ class RightProgram:
         return self.path.read_bytes().decode()
 
 
+@dataclass(frozen=True)
+class Attack:
+    name: str
+    source: str
+    steps: tuple[str, ...]
+    denied: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def section(source: str, step: str) -> tuple[int, int]:
     """Where the body of a step begins and ends."""
     markers = list(MARKER.finditer(source))
@@ -95,3 +115,14 @@ def read_wrong(path: Path) -> WrongProgram:
 def right_programs(unit: str) -> tuple[RightProgram, ...]:
     """All right programs of a unit, by name."""
     return tuple(RightProgram(path.stem, path) for path in sorted((TESTS / "right" / unit).glob("*.py")))
+
+
+def attacks() -> tuple[Attack, ...]:
+    """All programs that attack the judge, by name."""
+    return tuple(read_attack(path) for path in sorted((TESTS / "attacks" / "programs").glob("*.py")))
+
+
+def read_attack(path: Path) -> Attack:
+    source = path.read_text(encoding="utf-8")
+    head = tomllib.loads("\n".join(row[2:] for row in source.splitlines() if row.startswith("#:")))
+    return Attack(path.stem, source, tuple(head["steps"]), tuple(head["denied"]))

@@ -24,12 +24,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from graders.engine.processes import KILLED, Detail, JudgeBroke, Stops
+from graders.engine.processes import KILLED, Detail, Stops
 from graders.engine.program import Place
-from graders.engine.rules import Broken, Case, Fate, NotMet
+from graders.engine.rules import Broken, Case, Fate, NotMet, Unsteady
 from graders.engine.stops import MOMENTS, At, name_of
 from graders.engine.store import COMPANIONS
 from graders.engine.story import Event
+from graders.engine.witness import Forbidden
 from graders.engine.world import STORE, Scenario, World, live
 from graders.verdict import Exploration
 
@@ -39,8 +40,13 @@ MOST_STOPS = 50_000
 DEEPEST = 3  # crashes, one after the other
 MOST_LIVES = 10
 MOST_REMAINS = 256  # different things that crashes of one program can leave; a right one has about four an event
+Kind = tuple[Hashable, Hashable, Hashable]  # of remains: the contract's view, the peer's memory, which files there are
 OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
 KILLS_AT_ONCE = 1 + (os.cpu_count() or 1)  # a core waits for the judge now and then; more only take turns
+
+
+SAME_PATH = "with the same events, the program takes the same path each time"
+ANOTHER_PATH = "chance, the clock, or something outside its folder decides what it does"
 
 
 @dataclass(frozen=True)
@@ -145,9 +151,9 @@ class _Explorer:
         self.kills = 0
         self.first_life: Life | None = None
         self.fired: set[int] = set()  # states of it in which a kill fired
-        self.left: dict[int, Hashable] = {}  # what a kill in each state of the first life has left
-        self.known: set[Hashable] = set()  # what crashes have left that is looked at already
-        self.new: dict[Hashable, Remains] = {}
+        self.left: dict[int, Kind] = {}  # what a kill in each state of the first life has left
+        self.known: set[Kind] = set()  # what crashes have left that is looked at already
+        self.new: dict[Kind, Remains] = {}
         self.failures: dict[tuple[int, int], Broken] = {}  # by length of the run, and place of its last stop
         self.after_many: Broken | None = None  # what only a long run of crashes has broken
         self.lines: Sequence[int] = []
@@ -174,6 +180,8 @@ class _Explorer:
                     starts = self.next_starts()
                 for done in aside:
                     done.result()
+                if self.case.crew.workshop.shut_in and not self.failures and self.after_many is None:
+                    self.look_from_outside()
             finally:
                 seconds = round(time.monotonic() - started, 3)
                 self.case.exploration += Exploration(points, states, self.kills, seconds)
@@ -185,9 +193,10 @@ class _Explorer:
         if self.after_many is not None:
             raise self.after_many
         if missed := self.first_life.states - self.fired:
-            raise JudgeBroke(
-                f"{len(missed)} of {len(self.first_life.states)} states were never met again: "
-                "the program takes another path each time"
+            raise Unsteady(
+                SAME_PATH,
+                f"{len(missed)} of the {len(self.first_life.states)} states of its first life were never met again",
+                ANOTHER_PATH,
             )
 
     def fates(self, life: Life) -> Iterator[Fate]:
@@ -203,7 +212,11 @@ class _Explorer:
         """What crashes have left that was not there before, in the order in which one run would come by it."""
         self.known |= self.new.keys()
         if len(self.known) > MOST_REMAINS:
-            raise JudgeBroke(f"crashes of this program leave more than {MOST_REMAINS} different things")
+            self.case.fail(
+                "crashes leave a store, and a journal of SQLite's",
+                f"crashes of this program leave more than {MOST_REMAINS} different things",
+                "each start leaves something behind that is there for ever",
+            )
         starts = sorted(self.new.values(), key=lambda remains: remains.places)
         self.new = {}
         return starts
@@ -217,6 +230,8 @@ class _Explorer:
 
             def note(message: Mapping[str, object]) -> bool:
                 nonlocal threads
+                if len(stops) > MOST_STOPS:
+                    self.case.fail("the program comes to its end soon", f"it takes more than {MOST_STOPS} steps")
                 if world.peer is not None:
                     world.peer.pump(world.story)
                 if stops:
@@ -232,8 +247,8 @@ class _Explorer:
             if child.timed_out:
                 expected = "the program comes to its end after the restart" if start.run else "the program ends"
                 self.case.fail_silent(child, expected)
-            if world.ending == KILLED or len(stops) > MOST_STOPS:
-                raise JudgeBroke(f"the run that looks for stops ended after {len(stops)}: {world.ending}")
+            if world.ending == KILLED:
+                self.case.fail_silent(child)
             if not self.scenario.after_life(world):
                 self.remember(start, OVER, len(stops), world, self.remains(world, None))
         return Life(start, stops, [state[1:] for state in numbers], threads)
@@ -244,7 +259,7 @@ class _Explorer:
         with self.scenario.peer(self.case) or nullcontext() as peer:
             world = World(self.case, self.case.new_folder(), peer)
             world.put(start.files)
-            if peer is not None and start.run:
+            if peer is not None and start.memory is not None:
                 peer.recall(start.memory)
             world.story.events += start.story
             try:
@@ -382,7 +397,11 @@ class _Explorer:
                 self.case.fail_silent(child, "the program comes to its end after the restart")
             if self.scenario.after_life(world):
                 return
-        raise JudgeBroke(f"after {MOST_LIVES} lives the scenario still wants another")
+        self.case.fail(
+            "started again and again, the program gets on",
+            f"after {MOST_LIVES} lives it has still not done its work",
+            "it ends as if all were well before anything is stored and acknowledged",
+        )
 
     def compare(self, life: Life, number: int, world: World, left: Hashable) -> None:
         """Take note of what a crash has left. Two crashes in one state have to leave the same."""
@@ -392,17 +411,50 @@ class _Explorer:
             with self.lock:
                 self.fired.add(state)
                 if self.left.setdefault(state, remains) != remains and not life.threads:
-                    raise JudgeBroke(
-                        f"two crashes in one state left different things ({self.left[state]} and {remains}): "
-                        "the program's files depend on something that the judge does not see"
+                    raise Unsteady(
+                        SAME_PATH, f"two crashes in one state left {self.left[state]} and {remains}", ANOTHER_PATH
                     )
         self.remember(life.start, life.stops[number].at, number, world, remains)
 
-    def remains(self, world: World, left: Hashable) -> Hashable:
+    def look_from_outside(self) -> None:
+        """One more life, in which nobody tells of stops: it is held at each of its system calls, and what is there then
+        is what a crash would leave. What the crashes have not left, the next life has to cope with as well. So a
+        program that has blinded the watcher in its own process is seen all the same.
+        """
+        known = {remains[:2] for remains in {*self.known, *self.left.values()}}
+        states: set[Hashable] = set()
+        new: list[Remains] = []
+        with self.world(Remains()) as world:
+
+            def look() -> None:
+                if (state := world.state()) in states:
+                    return
+                states.add(state)
+                mark = len(world.story.events)
+                world.story.receiver("the power goes out at one of its system calls")
+                remains = self.remains(world, self.scenario.after_crash(world))
+                if remains[:2] not in known:
+                    known.add(remains[:2])
+                    memory = world.peer.memory() if world.peer is not None else ()
+                    new.append(Remains(world.files(), memory, story=tuple(world.story.events)))
+                del world.story.events[mark:]
+
+            try:
+                child = live(world, self.scenario.life(world), on_call=look)
+            except Forbidden:
+                return
+            if child.timed_out:
+                self.case.fail_silent(child, "the program ends")
+            self.scenario.after_life(world)
+        for start in new:
+            with self.world(start) as world:
+                self.recover(world)
+
+    def remains(self, world: World, left: Hashable) -> Kind:
         """All that the next life depends on, told apart as far as the contract does."""
         return left, world.peer.memory() if world.peer is not None else None, _shape(world.files())
 
-    def remember(self, start: Remains, at: At, place: int, world: World, remains: Hashable) -> None:
+    def remember(self, start: Remains, at: At, place: int, world: World, remains: Kind) -> None:
         """The next life has to be looked at, too, where it starts from something new."""
         places = (*start.places, place)
         with self.lock:

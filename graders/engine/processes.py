@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -103,6 +103,8 @@ class Workshop:
             base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
             self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
             stack.callback(_remove, self.folder)
+            self.code = self.folder / "code"  # what children have compiled
+            self.code.mkdir()
             self._start_server(stack)
             self._closing = stack.pop_all()  # what interrupts this leaves nothing behind
         return self
@@ -114,7 +116,9 @@ class Workshop:
         user = ""
         if self.shut_in:
             self.walls = sandbox.Walls(self.folder, [ROOT / "graders"])
-            self.walls.hand_over(self.folder)
+            # The workshop's own folder stays the judge's: who owns it can put links where the judge expects folders.
+            self.folder.chmod(0o711)
+            self.walls.hand_over(self.code)
             user = "" if self.walls.user is None else str(self.walls.user)
         self.requests, theirs = socket.socketpair()
         code = (
@@ -158,8 +162,10 @@ class Workshop:
         folder.mkdir()
         return folder
 
-    def start(self, job: Job) -> Child:
-        """Start a child on `job`. Raises JudgeBroke where no child can be had."""
+    def start(self, job: Job, before: Callable[[Child], None] | None = None) -> Child:
+        """Start a child on `job`; `before` comes before it is told what to do. Raises JudgeBroke where no child can be
+        had.
+        """
         if self.walls:
             for folder in job.folders(self.folder):
                 self.walls.hand_over(folder)
@@ -175,6 +181,8 @@ class Workshop:
             control.close()
             theirs.close()
         child = Child(job, ours, status)
+        if before is not None:
+            before(child)
         child.send(job.message(sandbox.LIMITS if self.walls else {}))
         return child
 
@@ -234,9 +242,9 @@ class Crew:
         self.children: set[Child] = set()
         self.given_up = False
 
-    def start(self, job: Job) -> Child:
+    def start(self, job: Job, before: Callable[[Child], None] | None = None) -> Child:
         """Start a child on `job`. Raises GivenUp once the judgement has been."""
-        child = self.workshop.start(job)
+        child = self.workshop.start(job, before)
         with self.lock:
             self.children = {known for known in self.children if not known.closed} | {child}
             given_up = self.given_up
@@ -269,7 +277,7 @@ class Job:
     load: bool = True
     stops: Stops | None = None
     output: str = "child"
-    patience: float = PATIENCE
+    patience: float = field(default_factory=lambda: PATIENCE)
     limits: Mapping[str, int] = field(default_factory=dict)
     code_cache: str | None = None
 
@@ -511,11 +519,12 @@ class Child:
 
 
 def read_tail(path: Path) -> str:
+    """The end of what a child has written. A link is not followed: what it names may be nobody else's to read."""
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SHOWN_OUTPUT))
-            return file.read().decode("utf-8", "replace")
+            return file.read(SHOWN_OUTPUT).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -84,6 +84,19 @@ class Broken(Exception):
         self.crashes: tuple[At, ...] = ()  # where that run was ended, in one life each
 
 
+def forged(observed: str) -> Broken:
+    return Broken(
+        "what is reported from the program's process comes from the judge's code in it",
+        observed,
+        "the program writes to the judge's socket, or has changed the judge's code",
+        "descriptors that the program did not open; if it touches none, show this to your teacher",
+    )
+
+
+class Unsteady(Broken):
+    """Broken, unless it does not happen a second time: a busy machine may have had a hand in it."""
+
+
 @dataclass(frozen=True)
 class Raised:
     """An exception in the learner's process, as data."""
@@ -173,7 +186,7 @@ class Case:
     def job(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Job:
         """A job for a child: `probe` is `module:function`."""
         options.setdefault("folder", self.folder)
-        options.setdefault("code_cache", str(self.crew.workshop.folder / f"{self.program.digest}.code"))
+        options.setdefault("code_cache", str(self.crew.workshop.code / f"{self.program.digest}.code"))
         return Job(probe=probe, file=self.program.name, arguments=arguments or {}, **options)
 
     def start(self, probe: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Child:
@@ -197,11 +210,23 @@ class Case:
                         self.fail("the program runs through", f"it raised {call.raised}", where=call.place)
                     return call.returned
                 case "broke":
-                    raise RuntimeError(f"the probe broke: {message.get('error')}")
+                    self.fail_untold(message)
                 case _ if message.get("ask"):
                     reply = answer(message) if answer is not None else None
                     child.send(reply or {})
         self.fail_silent(child)
+
+    def fail_untold(self, message: Mapping[str, Any]) -> NoReturn:
+        """The child could not report what its probe has seen. Probes report what they catch, so it is not theirs."""
+        self.fail(
+            "what the program does can be told to the judge",
+            f"its process could not report it: {message.get('error')}",
+            "something in the process was replaced or used up: memory, the stack, or the modules of the judge",
+        )
+
+    def fail_forged(self, observed: str) -> NoReturn:
+        """The child has reported what no probe reports."""
+        raise forged(observed)
 
     def fail_silent(self, child: Child, expected: str = "the program goes on") -> NoReturn:
         """The child ended or hung without a report."""

@@ -126,16 +126,35 @@ class Walls:
             there.add(path)
 
     def hand_over(self, folder: Path) -> None:
-        """Let children write in `folder`, and to the files that the judge has laid down there."""
-        if self.user is None:
-            return
-        os.chown(folder, self.user, self.user)
-        for entry in os.scandir(folder):
-            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():  # what children made is theirs already
-                if entry.is_dir(follow_symlinks=False):
-                    self.hand_over(Path(entry.path))
-                else:
-                    os.chown(entry.path, self.user, self.user, follow_symlinks=False)
+        """Let children write in `folder`, and to the files that the judge has laid down there.
+
+        Nothing on the way is followed that is a link: children would have the judge give them what the link names.
+        """
+        if self.user is not None:
+            with contextlib.suppress(NotADirectoryError), _opened(folder) as descriptor:
+                _give(descriptor, self.user)
+
+
+@contextlib.contextmanager
+def _opened(name: str | Path, inside: int | None = None) -> Iterator[int]:
+    """The folder itself, never what a link of that name leads to."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _give(folder: int, user: int) -> None:
+    os.fchown(folder, user, user)
+    for entry in os.scandir(folder):
+        if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            continue  # what children made is theirs already
+        if entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(NotADirectoryError), _opened(entry.name, folder) as inner:
+                _give(inner, user)
+        else:
+            os.chown(entry.name, user, user, dir_fd=folder, follow_symlinks=False)
 
 
 class Warden(threading.Thread):

@@ -9,9 +9,10 @@ the learner's were dead now.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -68,7 +69,7 @@ class Contents:
 
 def read_live(path: Path, tables: Sequence[str], wait: float = LIVE_LOCK_WAIT) -> Contents:
     """Read over a connection of its own. Raises Unreadable, or Locked where a lock keeps readers out for `wait` s."""
-    if not path.is_file():
+    if not is_there(path):
         raise Unreadable("the file does not exist")
     uri = f"file:{_quoted(path)}?mode=ro"
     return _read(uri, tables, wait, check=False)
@@ -76,27 +77,43 @@ def read_live(path: Path, tables: Sequence[str], wait: float = LIVE_LOCK_WAIT) -
 
 def crash_image(path: Path, tables: Sequence[str]) -> Contents | None:
     """What the next process finds if the one that wrote died now; None where there is no file or an empty one."""
-    if not path.is_file() or path.stat().st_size == 0:
+    if not is_there(path) or path.lstat().st_size == 0:
         return None
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".image-") as folder:
+    # Not in the file's own folder: that is the learner's, who could put another in the image's place.
+    with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=".image-") as folder:
         copy = Path(folder) / path.name
         for suffix in COMPANIONS:
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}", follow_symlinks=False)
+                _copy(f"{path}{suffix}", f"{copy}{suffix}")
         return _read(f"file:{_quoted(copy)}?mode=rw", tables, 0, check=True)
 
 
-def fingerprint(path: Path) -> str:
-    """A hash of the file with its journal and WAL: equal hashes, equal recovery."""
-    digest = hashlib.sha256()
+def is_there(path: Path) -> bool:
+    """Whether there is a file at `path`. Raises Unreadable where it, its journal or its WAL is something else: a link,
+    of which nobody knows where it leads, or a pipe, from which a reader never comes back.
+    """
     for suffix in COMPANIONS:
-        try:
-            data = Path(f"{path}{suffix}").read_bytes()
-        except OSError:
-            digest.update(b"absent")
-            continue
-        digest.update(b"%d:" % len(data) + data)
-    return digest.hexdigest()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(os.lstat(f"{path}{suffix}").st_mode):
+                raise Unreadable(f"{path.name}{suffix} is no plain file")
+    return path.is_file()
+
+
+def read_plain(path: str | Path, most: int) -> bytes:
+    """The file's first bytes; nothing is followed or waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
+def _copy(source: str, target: str) -> None:
+    with (
+        open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as original,
+        open(target, "xb") as copy,
+    ):
+        shutil.copyfileobj(original, copy, 1 << 20)
 
 
 def _quoted(path: Path) -> str:

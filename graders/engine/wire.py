@@ -69,7 +69,10 @@ def dumps(message: dict[str, Any]) -> bytes:
 
 def loads(line: bytes) -> dict[str, Any]:
     """Raises ValueError for anything that is not one JSON object."""
-    message = json.loads(line, object_hook=decode)
+    try:
+        message = json.loads(line, object_hook=decode)
+    except RecursionError:
+        raise ValueError("a message is not so deep") from None
     if not isinstance(message, dict):
         raise ValueError("a message is one JSON object")
     return message

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 from graders.engine.processes import Child, Ending, Job
 from graders.engine.rules import Case
+from graders.engine.store import read_plain
 from graders.engine.story import Story
+from graders.engine.witness import Forbidden, Witness
 
 STORE = "store.db"
 MOST_KEPT = 8 << 20  # bytes of one file that a state or a snapshot looks at; a right program's are a few KiB
@@ -68,8 +70,8 @@ class World:
         made = {}
         for entry in os.scandir(self.folder):
             if self._is_made(entry.name) and entry.is_file(follow_symlinks=False):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    made[entry.name] = _read(entry.path)
+                with contextlib.suppress(OSError):  # removed meanwhile, or another thing by now
+                    made[entry.name] = read_plain(entry.path, MOST_KEPT)
         return made
 
     def _is_made(self, name: str) -> bool:
@@ -86,14 +88,6 @@ class World:
         for name, data in sorted(self.files().items()):
             digest.update(b"%s %d:" % (os.fsencode(name), len(data)) + data)
         return (digest.hexdigest(), *(self.peer.state() if self.peer is not None else (b"", b"")))
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        return os.read(descriptor, MOST_KEPT)
-    finally:
-        os.close(descriptor)
 
 
 class Scenario(Protocol):
@@ -117,24 +111,51 @@ class Scenario(Protocol):
         """
 
 
-def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], bool] | None = None) -> Child:
+def live(
+    world: World,
+    job: Job,
+    on_stop: Callable[[Mapping[str, Any]], bool] | None = None,
+    on_call: Callable[[], None] | None = None,
+) -> Child:
     """One life of the program, from start to end, with the peer at work.
 
-    `on_stop` looks while the program waits, and says whether it wants to see more stops.
+    `on_stop` looks while the program waits, and says whether it wants to see more stops. `on_call` looks while the
+    program is held at one of its system calls, which it need not know of. Raises Forbidden where the system
+    does not allow that.
     """
     world.lives += 1
-    with world.case.crew.start(job) as child:
+    with contextlib.ExitStack() as stack:
+        witnesses: list[Witness] = []
+
+        def begin(child: Child) -> None:
+            try:
+                witnesses.append(Witness(child.pid))
+            except Forbidden:
+                child.__exit__()
+                raise
+
+        child = world.case.crew.start(job, begin if on_call is not None else None)
+        for witness in witnesses:
+            stack.enter_context(witness)
+        stack.enter_context(child)
+        for witness in witnesses:
+            stack.callback(witness.let_go)  # before the child is ended: one that is held cannot be
+        held = [witness.news for witness in witnesses]
         while not child.timed_out:
-            watched = [child.control, *(world.peer.sockets() if world.peer else ())]
+            watched = [child.control, *held, *(world.peer.sockets() if world.peer else ())]
             left = max(0.0, child.deadline - time.monotonic())
             ready, _, _ = select.select(watched, [], [], left)
             if world.peer is not None and len(ready) > (child.control in ready):
                 world.peer.pump(world.story)
+            for witness in witnesses:
+                if witness.news in ready and on_call is not None:
+                    on_call()
+                    witness.go_on()
             if child.control not in ready and ready:
                 continue
             for message in child.arrived():
                 if message.get("event") == "broke":
-                    raise RuntimeError(f"the probe broke: {message.get('error')}")
+                    world.case.fail_untold(message)
                 if message.get("event") == "stop":
                     child.send({"more": on_stop is not None and on_stop(message)})
                     continue
@@ -143,6 +164,8 @@ def live(world: World, job: Job, on_stop: Callable[[Mapping[str, Any]], bool] | 
                     child.go_on()
             if child.closed:
                 break
+        for witness in witnesses:
+            witness.let_go()
         world.ending = child.ending()
         world.last_words = child.standard_error()
     if world.peer is not None:

@@ -211,6 +211,8 @@ class AckAndDie:
                 call = next((one for one in inner if one.raised), call)
                 if call.raised is not None:
                     case.fail("the lines can be consumed", f"consume_line {call}", where=call.place)
+                if sum(report.get("event") == "called" for report in world.reports) != len(self.sent):
+                    case.fail_forged("not all calls were reported")
                 break
         else:
             case.fail("consume_line comes back", f"the process ended: {world.ending}")
@@ -241,15 +243,19 @@ def consume(
 ) -> None:
     """Let a child consume `lines`; `called` judges each while the child waits. `before`, `then`: see the probe."""
     arguments = {"path": str(path), "lines": list(lines), "before": before, "then": then and str(then)}
+    wanted, numbers = len(lines) * (1 if then is None else 2), []
     with case.start(CONSUME, arguments) as child:
 
         def answer(message: dict[str, Any]) -> None:
             if message.get("event") == "calling" and calling is not None:
                 calling(child)
             elif message.get("event") == "called":
+                numbers.append(message["number"])
                 called(message["number"], message)
 
         case.result(child, answer)
+    if numbers != [*range(wanted)]:  # it says that it has finished, and was not seen at work
+        case.fail_forged(f"of {wanted} lines {len(numbers)} were reported")
 
 
 def expect_ack(case: Case, line: bytes, report: Report, seq: int) -> None:

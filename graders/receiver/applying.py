@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graders.engine.processes import Child, JudgeBroke, is_asleep
+from graders.engine.processes import Child, is_asleep
 from graders.engine.rules import Call, Case
-from graders.engine.store import Unreadable
+from graders.engine.store import Unreadable, is_there
 from graders.engine.story import Story
 from graders.engine.world import World
 from graders.receiver.ledger import Books, books_after, found_after_crash, make_store
@@ -76,7 +76,7 @@ class Applying:
 
             self.case.result(child, answer)
         if self.calls_made != len(self.calls):
-            raise JudgeBroke(f"{self.calls_made} of {len(self.calls)} calls were reported")
+            self.case.fail_forged(f"of {len(self.calls)} calls {self.calls_made} were reported")
 
     def told(self, number: int, report: Message) -> Call:
         call, outcome = self.calls[number], self.case.call(report["call"])
@@ -135,6 +135,7 @@ class SecondWriter:
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> SecondWriter:
+        is_there(self.path)
         self.con = sqlite3.connect(self.path, isolation_level=None, timeout=2.0, check_same_thread=False)
         return self
 

@@ -507,6 +507,8 @@ class ApplyAndDie:
                 if call.raised is not None:
                     world.story.receiver(f"apply_event {call}")
                     case.fail("the events can be applied", f"apply_event {call}", where=call.place)
+                if sum(report.get("event") == "called" for report in world.reports) != len(self.sent):
+                    case.fail_forged("not all calls were reported")
                 break
         else:
             case.fail("apply_event comes back", f"the process ended: {world.ending}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from graders.engine import store
 from graders.engine.processes import Child, Stops, is_asleep
 from graders.engine.rules import Broken, Case
 from graders.engine.story import Story
+from graders.engine.witness import Forbidden
+from graders.engine.world import STORE, World, live
 from graders.receiver.ledger import TABLES, Books, books_of, connection
-from graders.receiver.probes import OPEN_AND_TOUCH
+from graders.receiver.probes import OPEN, OPEN_AND_TOUCH
 
 AT_ONCE = 8  # most of them wait for a lock
 OVER = ("finished", "loaded")
@@ -23,7 +26,10 @@ Message = dict[str, Any]
 def interleave_openers(case: Case) -> None:
     """Raises Broken for the earliest stop at which the two get into each other's way."""
     _meet_a_lock(case)
-    moments = range(_count_stops(case) + 1)
+    count, found = _count_stops(case)
+    if case.crew.workshop.shut_in:
+        _expect_nothing_hidden(case, found)
+    moments = range(count + 1)
 
     def run(stops: int) -> Broken | None:
         story = Story()
@@ -76,17 +82,50 @@ def _judge_opened(case: Case, story: Story, name: str, message: Message) -> None
     )
 
 
-def _count_stops(case: Case) -> int:
-    """The stops of one `open_store` of a new file, when nobody else is there."""
+def _count_stops(case: Case) -> tuple[int, set[str]]:
+    """The stops of one `open_store` of a new file, when nobody else is there, and what the next process would find at
+    each of them.
+    """
     folder = case.new_folder()
+    found = {_found(folder)}
     with _start(case, folder, "alone", held=True) as child:
         _next(case, child, ("ready",))
         child.go_on()
         count = 0
         while _next(case, child, ("stop", "opened", *OVER))["event"] == "stop":
+            found.add(_found(folder))
             child.go_on()
             count += 1
-        return count
+        return count, found | {_found(folder)}
+
+
+def _expect_nothing_hidden(case: Case, found: Container[str]) -> None:
+    """Seen from outside, at each system call, the file is never in a state in which no stop holds the program."""
+    world = World(case, case.new_folder(), None)
+    hidden: list[str] = []
+
+    def look() -> None:
+        if (now := _found(world.folder)) not in found:
+            hidden.append(now)
+
+    with suppress(Forbidden):
+        live(world, case.job(OPEN, {"path": str(world.store)}, folder=world.folder), on_call=look)
+    if hidden:
+        case.fail(
+            "open_store changes the file line by line, so that it can be held between any two changes",
+            "there are moments at which the file is in a state that it has at none of the program's lines",
+            "the work is done past the lines of the file: in text that is run as code, or by another process",
+            "exec, subprocess, and connections that sqlite3.connect has not made",
+        )
+
+
+def _found(folder: Path) -> str:
+    """What the next process would find, to be compared."""
+    try:
+        contents = store.crash_image(folder / STORE, TABLES)
+        return repr(contents) if contents is not None and contents.tables else ""
+    except (store.Unreadable, store.Locked) as error:
+        return str(error)
 
 
 def _start(case: Case, folder: Path, name: str, *, held: bool) -> Child:
@@ -100,7 +139,7 @@ def _next(case: Case, child: Child, wanted: tuple[str, ...]) -> Message:
         if message.get("event") in wanted:
             return message
         if message.get("event") == "broke":
-            raise RuntimeError(f"the probe broke: {message.get('error')}")
+            case.fail_untold(message)
         if message.get("ask"):
             child.go_on()
     case.fail_silent(child, "open_store comes back")

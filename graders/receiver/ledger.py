@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +114,21 @@ def expect_books(case: Case, path: Path, expected: Books, when: str, cause: str 
 
 
 def make_store(path: Path, events: Events = (), *, wal: bool = False, shape: Sequence[str] = PLAIN_SHAPE) -> None:
-    """A store of exactly the contract's shape with `events` processed, as another program may have made it."""
+    """A store of exactly the contract's shape with `events` processed, as another program may have made it.
+
+    It is made elsewhere and put in its place whole: in a folder that the learner's program has had, the place may be a
+    link.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=".new-") as folder:
+        made = Path(folder) / path.name
+        _make(made, events, wal=wal, shape=shape)
+        try:
+            os.replace(made, path)
+        except OSError as error:
+            raise Unreadable(f"no store can be put at {path.name}: {error.strerror}") from None
+
+
+def _make(path: Path, events: Events, *, wal: bool, shape: Sequence[str]) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as con:
         if wal:
             con.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -153,7 +169,10 @@ def another_delta(delta: int) -> int:
 
 @contextlib.contextmanager
 def connection(path: Path, timeout: float = 2.0):  # type: ignore[no-untyped-def]
-    """A writing connection of the judge's own, for playing the second process."""
+    """A writing connection of the judge's own, for playing the second process. Raises Unreadable for what is no plain
+    file.
+    """
+    store.is_there(path)
     con = sqlite3.connect(path, isolation_level=None, timeout=timeout, check_same_thread=False)
     try:
         yield con

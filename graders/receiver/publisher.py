@@ -148,7 +148,7 @@ class Connection:
     def wait_until_delivered(self) -> None:
         """Until the other side's kernel has acknowledged all bytes: they are in the receiver's buffer then."""
         deadline = time.monotonic() + 5
-        while _unacknowledged(self.sock) and time.monotonic() < deadline:
+        while _unacknowledged(self.sock) and time.monotonic() < deadline and not self.child.over():
             select.select([], [], [], 0.0005)
 
     def finish(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sqlite3
+import stat
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -73,6 +75,7 @@ def _expect_plain_path(case: Case) -> None:
         )
 
 
+MOST_SHOWN = 1 << 20  # bytes of a file that is no database
 AWKWARD_NAME = "stock #1 (50%41) ready?.db"
 
 
@@ -466,13 +469,20 @@ UNUSABLE: dict[str, Callable[[Path], Path]] = {
 
 def snapshot(path: Path) -> dict[str, object]:
     """What is at the path: the values in each column of a database's tables, else the bytes of the file."""
-    if not path.is_file():
+    if not os.path.lexists(path) or stat.S_ISDIR(path.lstat().st_mode):
         return {"a folder": path.is_dir()}
     try:
         tables = store.read_live(path, (*TABLES, "sales")).tables
     except Unreadable:
-        return {"bytes": path.read_bytes()}
+        return {"bytes": _bytes(path)}
     return {f"{name}.{column}": table.select(column) for name, table in tables.items() for column in table.columns}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return store.read_plain(path, MOST_SHOWN)
+    except OSError as error:
+        return str(error).encode()
 
 
 def lost(before: dict[str, object], after: dict[str, object]) -> str:

@@ -1,0 +1,29 @@
+"""So many stops that the judge might give up."""
+
+#: steps = ["atomic_apply"]
+#: denied = ["atomic_apply/killed_anywhere"]
+
+# %% atomic_apply
+class Conflict(Exception):
+    pass
+
+
+class Gap(Exception):
+    pass
+
+
+def apply_event(con, seq, delta, fault=None):
+    (last,) = con.execute("SELECT last FROM checkpoint WHERE id = 1").fetchone()
+    if seq > last + 1:
+        raise Gap(seq)
+    if seq <= last:
+        if con.execute("SELECT delta FROM ledger WHERE seq = ?", (seq,)).fetchone()[0] != delta:
+            raise Conflict(seq)
+        return False
+    for _ in range(1_000_000):
+        pass
+    con.execute("INSERT INTO ledger (seq, delta) VALUES (?, ?)", (seq, delta))
+    if fault is not None:
+        fault()
+    con.execute("UPDATE checkpoint SET last = ?, total = total + ? WHERE id = 1", (seq, delta))
+    return True
