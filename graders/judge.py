@@ -21,7 +21,7 @@ from graders.engine import sandbox as sandboxes
 from graders.engine import sections
 from graders.engine.processes import Crew, JudgeBroke, Method, ServerGone, Workshop
 from graders.engine.program import Program, compose
-from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit, Unsteady, forged
+from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit, Unsteady
 from graders.engine.sections import LearnerFile
 from graders.engine.stops import At, name_of
 from graders.engine.store import Locked, Unreadable
@@ -85,7 +85,10 @@ def _at_work(
 ) -> Iterator[_Bench]:
     """A bench with its fork server. What interrupts the work, Ctrl-C say, ends all children at once."""
     shut_in = sandboxes.wanted(sandbox)
-    with Workshop(method, preload=unit.preload, shut_in=shut_in) as workshop, ThreadPoolExecutor(RULES_AT_ONCE) as pool:
+    with (
+        Workshop(method, preload=unit.preload, shut_in=shut_in, strict=sandbox == "require") as workshop,
+        ThreadPoolExecutor(RULES_AT_ONCE) as pool,
+    ):
         try:
             yield _Bench(unit, learner, seed, workshop, pool, progress, thorough)
         except BaseException:
@@ -368,9 +371,6 @@ class _Bench:
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):
                     continue
-                if self.workshop.shut_in and isinstance(error, MISREAD):
-                    unread = forged(f"the judge cannot make sense of it ({type(error).__name__}: {error})")
-                    return self.broken(rule, unread, case), case.exploration
                 return _error(rule, error, case.story), case.exploration
             return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points), case.exploration
         raise AssertionError("unreachable")
@@ -388,9 +388,6 @@ class _Bench:
         return replace(finding, story=tuple(map(tidy, finding.story)))
 
 
-# What reading a report raises that no probe has made. Probes report in one shape whatever the program does, so where
-# learner code is not trusted this counts against it; elsewhere it may be the judge's own fault, which has to be loud.
-MISREAD = (TypeError, ValueError, LookupError, AttributeError, AssertionError)
 STARTER = "this part is still the starter: it is not written yet"
 GONE = Broken(
     "the program leaves other processes alone",

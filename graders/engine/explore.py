@@ -441,7 +441,8 @@ class _Explorer:
 
             try:
                 child = live(world, self.scenario.life(world), on_call=look)
-            except Forbidden:
+            except Forbidden as forbidden:
+                self.case.go_unwatched(forbidden)
                 return
             if child.timed_out:
                 self.case.fail_silent(child, "the program ends")

@@ -7,6 +7,7 @@ removes every file. Each wait here has a deadline and names what it waited for.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -28,6 +29,8 @@ from graders.engine.forkserver import SOCKET, START
 Method = Literal["fork", "spawn"]
 Detail = Literal["line", "instruction"]
 ROOT = Path(__file__).resolve().parents[2]
+PREFIX = "recovery-lab-"  # of a workshop's folder
+FRESH = 60.0  # seconds in which a new folder may not be locked yet
 PRELOAD = (
     *("argparse", "asyncio", "collections", "contextlib", "dataclasses", "encodings.idna", "enum", "functools"),
     *("gettext", "json", "logging", "os", "pathlib", "random", "re", "shutil", "signal", "sqlite3", "struct", "time"),
@@ -86,13 +89,22 @@ KILLED = Ending(0, signal.SIGKILL)
 class Workshop:
     """The fork server and the folder in which children work. Use as a context manager.
 
-    `shut_in`: put both into a sandbox, which has to be there.
+    `shut_in`: put both into a sandbox, which has to be there. `strict`: a judgement that has to go without any part of
+    that is none.
     """
 
-    def __init__(self, method: Method | None = None, preload: Sequence[str] = (), *, shut_in: bool = False) -> None:
+    def __init__(
+        self,
+        method: Method | None = None,
+        preload: Sequence[str] = (),
+        *,
+        shut_in: bool = False,
+        strict: bool = False,
+    ) -> None:
         self.method: Method = method or ("fork" if hasattr(os, "fork") else "spawn")
         self.preload = (*PRELOAD, *preload)
         self.shut_in = shut_in
+        self.strict = strict
         self.walls: sandbox.Walls | None = None
         self.lock = threading.Lock()
         self.folders = 0
@@ -101,8 +113,10 @@ class Workshop:
         with contextlib.ExitStack() as stack:
             shared = "/dev/shm"  # memory: a store's fsync costs nothing there, and no verdict depends on it
             base = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
-            self.folder = Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base))
+            _sweep(base or tempfile.gettempdir())
+            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
             stack.callback(_remove, self.folder)
+            stack.callback(os.close, _locked(self.folder))
             self.code = self.folder / "code"  # what children have compiled
             self.code.mkdir()
             self._start_server(stack)
@@ -206,6 +220,29 @@ class Workshop:
                 socket.send_fds(self.requests, [request], [each.fileno() for each in handed_over])
         except OSError as error:
             raise ServerGone from error
+
+
+def _locked(folder: str | Path) -> int:
+    """A descriptor of the folder that says, as long as it is open, that the folder is in use. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sweep(base: str) -> None:
+    """Remove the folders of judges that were killed: nothing of theirs could do it any more."""
+    for entry in os.scandir(base):
+        with contextlib.suppress(OSError):  # it is in use, or gone
+            found = entry.stat(follow_symlinks=False)
+            ours = entry.name.startswith(PREFIX) and found.st_uid == os.geteuid() and entry.is_dir()
+            if ours and time.time() - found.st_mtime > FRESH:
+                descriptor = _locked(entry.path)
+                _remove(Path(entry.path))
+                os.close(descriptor)
 
 
 def _remove(folder: Path) -> None:

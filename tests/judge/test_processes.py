@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,19 @@ def test_a_locked_folder_is_removed_and_what_a_link_names_is_left_alone(workshop
     workshop.__exit__()
     assert not workshop.folder.exists()
     assert tmp_path.stat().st_mode == before
+
+
+def test_what_a_killed_judge_left_is_swept_up() -> None:
+    with Workshop("fork") as workshop:
+        base = workshop.folder.parent
+        left, fresh = (Path(tempfile.mkdtemp(prefix="recovery-lab-", dir=base)) for _ in range(2))
+        (left / "1").mkdir()
+        os.utime(left, (0, 0))
+        os.utime(workshop.folder, (0, 0))
+        with Workshop("fork"):
+            assert not left.exists()
+            assert workshop.folder.exists() and fresh.exists()
+        fresh.rmdir()
 
 
 def family(workshop: Workshop) -> set[int]:
