@@ -21,7 +21,7 @@ from graders.engine import sandbox as sandboxes
 from graders.engine import sections
 from graders.engine.processes import Crew, JudgeBroke, Method, ServerGone, Workshop
 from graders.engine.program import Program, compose
-from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit, Unsteady
+from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
 from graders.engine.stops import At, name_of
 from graders.engine.store import Locked, Unreadable
@@ -358,8 +358,6 @@ class _Bench:
             try:
                 rule.judge(case)
             except Broken as broken:
-                if attempt == 1 and isinstance(broken, Unsteady):
-                    continue
                 return self.broken(rule, broken, case), case.exploration
             except (Unreadable, Locked, sqlite3.Error) as error:
                 refused = Broken(

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from graders.engine.processes import KILLED, Detail, Stops
+from graders.engine.processes import KILLED, Detail, JudgeBroke, Stops
 from graders.engine.program import Place
-from graders.engine.rules import Broken, Case, Fate, NotMet, Unsteady
+from graders.engine.rules import Broken, Case, Fate, NotMet
 from graders.engine.stops import MOMENTS, At, name_of
 from graders.engine.store import COMPANIONS
 from graders.engine.story import Event
@@ -45,8 +45,7 @@ OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and a
 KILLS_AT_ONCE = 1 + (os.cpu_count() or 1)  # a core waits for the judge now and then; more only take turns
 
 
-SAME_PATH = "with the same events, the program takes the same path each time"
-ANOTHER_PATH = "chance, the clock, or something outside its folder decides what it does"
+ANOTHER_PATH = "the program takes another path each time, by chance, by the clock, or by what the judge does not see"
 
 
 @dataclass(frozen=True)
@@ -193,10 +192,9 @@ class _Explorer:
         if self.after_many is not None:
             raise self.after_many
         if missed := self.first_life.states - self.fired:
-            raise Unsteady(
-                SAME_PATH,
-                f"{len(missed)} of the {len(self.first_life.states)} states of its first life were never met again",
-                ANOTHER_PATH,
+            raise JudgeBroke(
+                f"{len(missed)} of the {len(self.first_life.states)} states of the first life were never met again: "
+                f"{ANOTHER_PATH}"
             )
 
     def fates(self, life: Life) -> Iterator[Fate]:
@@ -411,8 +409,9 @@ class _Explorer:
             with self.lock:
                 self.fired.add(state)
                 if self.left.setdefault(state, remains) != remains and not life.threads:
-                    raise Unsteady(
-                        SAME_PATH, f"two crashes in one state left {self.left[state]} and {remains}", ANOTHER_PATH
+                    raise JudgeBroke(
+                        f"two crashes in one state left different things ({self.left[state]} and {remains}): "
+                        f"{ANOTHER_PATH}"
                     )
         self.remember(life.start, life.stops[number].at, number, world, remains)
 

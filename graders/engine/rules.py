@@ -93,10 +93,6 @@ def forged(observed: str) -> Broken:
     )
 
 
-class Unsteady(Broken):
-    """Broken, unless it does not happen a second time: a busy machine may have had a hand in it."""
-
-
 @dataclass(frozen=True)
 class Raised:
     """An exception in the learner's process, as data."""
