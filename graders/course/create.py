@@ -69,11 +69,13 @@ Learners can read the judge's rules; only the inputs are hidden.
 
 GITIGNORE = """.secret
 .verdicts/
+.graded/
 gradebook.db*
 submitted/
 autograded/
 feedback/
 grades.csv
+class-report.html
 .ipynb_checkpoints/
 """
 
