@@ -101,7 +101,7 @@ def _refusals(path: Path) -> Iterator[None]:
     except (NoCourse, NoSecret, NobodyGraded, CannotExport) as trouble:
         raise Refusal(_shown(str(trouble))) from None
     except OSError as error:
-        raise Refusal(f"{_shown(path)} cannot be written: {error.strerror}") from None
+        raise Refusal(f"{_shown(error.filename or path)}: {error.strerror}") from None
 
 
 def _shown(text: object) -> str:

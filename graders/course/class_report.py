@@ -28,6 +28,7 @@ from graders.report.parts import points
 from graders.verdict import Outcome
 
 MOST_RULES = 20
+MOST_NAMES = 12  # of those who have the same line
 LEFT_OUT = "‹name›"
 
 
@@ -45,7 +46,7 @@ KINDS = (
     Kind("most", "◕", "half of the points or more"),
     Kind("some", "◔", "less than half of the points"),
     Kind("none", "✗", "no points"),
-    Kind("waits", "⧗", "waits for a person"),
+    Kind("waits", "!", "waits for a person"),
     Kind("absent", "–", "not handed in"),
     Kind("ungraded", "?", "not graded yet"),
 )
@@ -114,6 +115,7 @@ def page(course: Path, unit: Unit, *, anonymous: bool = False) -> str:
         kinds=KINDS,
         difficulties=[_difficulty(results, step.name, step.max_score) for step in unit.steps],
         rules=rules[:MOST_RULES],
+        most_names=MOST_NAMES,
         more_rules=len(rules[MOST_RULES:]),
         judged=sum(result.verdict is not None for result in results),
         anonymous=anonymous,
@@ -126,18 +128,23 @@ def page(course: Path, unit: Unit, *, anonymous: bool = False) -> str:
 
 def _without_names(results: Sequence[Result], key: bytes, unit: str) -> list[Result]:
     """The same class as student 1, student 2 …"""
+    numbered = enumerate(shuffled(results, key, unit), start=1)
+    return [replace(each, student=f"student {number}", name="") for number, each in numbered]
+
+
+def shuffled(results: Sequence[Result], key: bytes, unit: str) -> list[Result]:
+    """In an order that is always the same, and that nobody knows who does not have the key."""
 
     def place(result: Result) -> bytes:
         return hmac.digest(key, f"order\0{unit}\0{result.student}".encode("utf-8", "surrogateescape"), "sha256")
 
-    shuffled = sorted(results, key=place)
-    return [replace(each, student=f"student {number}", name="") for number, each in enumerate(shuffled, start=1)]
+    return sorted(results, key=place)
 
 
-def _order(result: Result) -> tuple[object, ...]:
+def _order(result: Result) -> tuple[list[tuple[int, str]], str]:
     """By name; `student 2` comes before `student 10`."""
-    words = re.split(r"(\d+)", (result.name or result.student).casefold())
-    return (*((word.isdecimal(), int(word) if word.isdecimal() else 0, word) for word in words), result.student)
+    parts = re.split(r"(\d{1,18})", (result.name or result.student).casefold())
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts], result.student
 
 
 def _row(result: Result, unit: Unit) -> Row:
@@ -181,7 +188,7 @@ def _words(marks: Sequence[Mark]) -> str:
     if not marks:
         return ""
     if waiting := sum(mark.waits for mark in marks):
-        return f"{WAITS.mark} {waiting} in words"
+        return f"{WAITS.mark} {waiting} in words {'waits' if waiting == 1 else 'wait'}"
     return f"in words {points(sum(mark.points for mark in marks))} of {points(sum(mark.most for mark in marks))}"
 
 

@@ -131,6 +131,12 @@ class Gradebook:
                 for submission in book.assignment_submissions(self.unit.name)
             }
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a gradebook at all: looking into one that is not there would make it."""
+        kind, _, path = self.url.partition(":///")
+        return kind != "sqlite" or Path(path.partition("?")[0]).is_file()
+
     def known(self) -> dict[str, str]:
         """Everybody in the course, and the name that the gradebook has of them, or ""."""
         with Book(self.url) as book:

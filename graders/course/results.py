@@ -72,9 +72,10 @@ def of_class(course: Path, unit: Unit) -> list[Result]:
     """Everybody, by student id. Raises NoCourse, NoSecret, or NobodyGraded."""
     gradebook = Gradebook(course, unit, "require")  # no more than a name here: nothing is run
     key, verdicts = secret.read(course), VerdictStore(course / VERDICTS)
-    records, names = gradebook.records(), gradebook.known()
+    records = gradebook.records() if gradebook.is_there else {}
     if not records:
         raise NobodyGraded(f"nobody is graded yet: run `recovery-lab grade {unit.name}` in {course}")
+    names = gradebook.known()
     there = students_of(course, unit)  # names of folders, so that none of them leads anywhere else
     everybody = sorted({*there, *records, *names})
     results = [Result(student, names.get(student, ""), student in there, records.get(student)) for student in everybody]

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT = 70, 730  # between them the days
 BARS, LINE = (60, 190), (240, 350)  # top and bottom of either half
 WIDEST_BAR = 36
-MOST_LABELS = 8
+LABEL = 60  # from the middle of one day's name to the middle of the next, at least
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ def draw(days: Sequence[Day], most: float) -> str:
     at = _places(days)
     _draw_attempts(drawing, days, at)
     _draw_means(drawing, days, at, most)
-    shown = range(0, len(days), -(-len(days) // MOST_LABELS))
-    for number in shown:
-        drawing.text(at[days[number].day], HEIGHT - 20, days[number].day.strftime("%d %b"), size=12, anchor="middle")
+    _name_days(drawing, at)
     return drawing.svg()
 
 
@@ -104,6 +102,14 @@ def _draw_means(drawing: Drawing, days: Sequence[Day], at: Mapping[date, float],
         x, y = places[number]
         below = y - 10 < top
         drawing.text(x, y + 18 if below else y - 10, last_digit(days[number].mean), size=12, anchor="middle", halo=True)
+
+
+def _name_days(drawing: Drawing, at: Mapping[date, float]) -> None:
+    named = float(-LABEL)
+    for day, x in at.items():
+        if x - named >= LABEL:
+            drawing.text(x, HEIGHT - 20, day.strftime("%d %b"), size=12, anchor="middle")
+            named = x
 
 
 def _axis(drawing: Drawing, top: float, bottom: float, most: str) -> None:
