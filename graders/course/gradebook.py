@@ -149,8 +149,12 @@ class Gradebook:
                 submissions = book.assignment_submissions(self.unit.name)
             except MissingEntry:
                 return {}
-            # All at once: what is loaded is not asked for again, and a class of thousands takes three queries.
+            # All at once: what is loaded is not asked for again, so that the queries do not grow with the class.
             notebooks = {each.id: each for each in book.db.query(SubmittedNotebook).all()}
+            penalties: dict[str, float] = {}
+            for notebook in notebooks.values():
+                late = float(notebook.late_submission_penalty or 0)
+                penalties[notebook.assignment_id] = penalties.get(notebook.assignment_id, 0.0) + late
             marks: dict[str, list[Mark]] = {}
             for grade in book.db.query(Grade).all():
                 notebook = notebooks[grade.notebook_id]
@@ -158,7 +162,7 @@ class Gradebook:
             return {
                 each.student_id: Record(
                     tuple(marks.get(each.id, ())),
-                    float(each.late_submission_penalty or 0),
+                    penalties.get(each.id, 0.0),
                     each.timestamp.replace(tzinfo=UTC) if each.timestamp else None,
                 )
                 for each in submissions
@@ -168,4 +172,5 @@ class Gradebook:
 def _mark(grade: Any, notebook: str) -> Mark:
     by_hand = grade.manual_score is not None
     waits = bool(grade.needs_manual_grade)
-    return Mark(grade.name, notebook, float(grade.score), float(grade.max_score), waits, by_hand)
+    # The cell's own maximum: to ask each grade for its maximum would be a query for each.
+    return Mark(grade.name, notebook, float(grade.score), float(grade.cell.max_score), waits, by_hand)
