@@ -180,11 +180,12 @@ class Batch:
 
     def write(self, work: _Work) -> Done:
         """Write the student's grade, a line in their history, and then that both are written."""
+        path = self._record(work.student)
+        path.unlink(missing_ok=True)  # from here on the old grade is not whole: nbgrader removes its notebooks first
         trouble, undecided = self.gradebook.write(work.student)
         if trouble:
             return Done(work.student, True, trouble)
         if not undecided:  # where the judge could not tell, another run may
-            path = self._record(work.student)
             points = self.gradebook.judged(work.student)
             history.append(path.parent, work.student, history.Entry(datetime.now(UTC), work.made_of, points))
             write(path, json.dumps({"made_of": work.made_of}).encode())

@@ -268,6 +268,19 @@ def test_a_kill_before_the_record_is_no_second_attempt(course: Path, monkeypatch
     assert "attempts, the mean" in page(course)
 
 
+def test_a_kill_in_the_middle_leaves_no_record(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nbgrader begins by removing what it wrote before: then the record of before must not say that it is there."""
+
+    def killed(self: object, student: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batches.Gradebook, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(stored.batch(course).grade(["adaline"], again=True))
+    assert stored.batch(course).recorded("adaline") == ""
+    assert len(history.read(course / ".graded" / UNIT)["adaline"]) == 1
+
+
 def test_days_and_their_picture() -> None:
     days = trend.by_day([[entry("a", 2), entry("b", 10, 3)], [entry("c", 20, 3)], []])
     assert [(day.attempts, day.students, day.mean) for day in days] == [(1, 1, 2), (2, 2, 15)]
