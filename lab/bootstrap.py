@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequ
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
 NEWEST_TESTED = (3, 13)
-VERBS = ("open", "test", "check", "watch", "replay", "map", "build", "course", "grade")
+VERBS = ("open", "test", "check", "watch", "replay", "map", "build", "course", "grade", "report", "export")
 
 USAGE = """\
 Usage: python3 -m lab [VERB] [OPTIONS]

@@ -25,6 +25,8 @@ VERBS = {
     "build": "lab.build:build",
     "course": "lab.cli_course:course",
     "grade": "lab.cli_grade:grade",
+    "report": "lab.cli_report:report",
+    "export": "lab.cli_report:export",
 }
 
 

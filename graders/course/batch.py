@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from graders.course import judging, secret
+from graders.course import history, judging, secret
 from graders.course.files import Refused, open_folder, read_plain, write
 from graders.course.gradebook import Gradebook
 from graders.course.submission import Submission, read
@@ -178,13 +179,15 @@ class Batch:
             self.verdicts.keep(self.unit, work.submission.digest, from_text(text))
 
     def write(self, work: _Work) -> Done:
-        """Write the student's grade, and then that it is written."""
+        """Write the student's grade, a line in their history, and then that both are written."""
+        path = self._record(work.student)
+        path.unlink(missing_ok=True)  # from here on the old grade is not whole: nbgrader removes its notebooks first
         trouble, undecided = self.gradebook.write(work.student)
         if trouble:
             return Done(work.student, True, trouble)
         if not undecided:  # where the judge could not tell, another run may
-            path = self._record(work.student)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            points = self.gradebook.judged(work.student)
+            history.append(path.parent, work.student, history.Entry(datetime.now(UTC), work.made_of, points))
             write(path, json.dumps({"made_of": work.made_of}).encode())
         return Done(work.student, True, undecided=undecided)
 

@@ -53,6 +53,7 @@ the activated environment of the lab.
    `autograded/<student>/receiver/client.py` is the program that was judged.
 4. In the formgrader, read the answers in words, and what the judge left to a person because it could not tell.
 5. `nbgrader generate_feedback receiver` writes `feedback/`; `nbgrader export` writes the grades.
+6. `recovery-lab report receiver` writes a page about the whole class; `--anonymous` leaves out the names.
 
 A new round for everybody: `nbgrader autograde receiver --force`. What has not changed is not judged again.
 A run that was ended half-way leaves a folder in `autograded/` that the next one takes for done: `--force` helps, too.
@@ -69,11 +70,13 @@ Learners can read the judge's rules; only the inputs are hidden.
 
 GITIGNORE = """.secret
 .verdicts/
+.graded/
 gradebook.db*
 submitted/
 autograded/
 feedback/
 grades.csv
+class-report.html
 .ipynb_checkpoints/
 """
 

@@ -63,15 +63,18 @@ def _with(first: Verdict, again: Verdict) -> Verdict:
 
 
 def shown(submission: Submission, unit: Unit, verdict: Verdict, verdicts: VerdictStore, sandbox: Mode) -> Verdict:
-    """The verdict as its student may see it: the same outcomes and points, nothing of what the hidden inputs were.
+    """The verdict as its student may see it, with public inputs tried where they have to be."""
+    failed = any(step.outcome is Outcome.FAIL for step in verdict.steps)
+    return as_seen(verdict, judged(submission, unit, PUBLIC_SEED, verdicts, sandbox) if failed else None)
+
+
+def as_seen(verdict: Verdict, public: Verdict | None) -> Verdict:
+    """The same outcomes and points, nothing of what the hidden inputs were; `public` is what others have shown.
 
     It carries the public seed, so that the command it names shows the same findings again.
     """
-    public: dict[str, Finding] = {}
-    if any(step.outcome is Outcome.FAIL for step in verdict.steps):
-        again = judged(submission, unit, PUBLIC_SEED, verdicts, sandbox)
-        public = {finding.rule: finding for step in again.steps for finding in step.rules}
-    steps = tuple(replace(step, rules=tuple(_shown(rule, public) for rule in step.rules)) for step in verdict.steps)
+    known = {finding.rule: finding for step in public.steps for finding in step.rules} if public else {}
+    steps = tuple(replace(step, rules=tuple(_shown(rule, known) for rule in step.rules)) for step in verdict.steps)
     return Verdict(verdict.unit, PUBLIC_SEED, steps, Exploration(), verdict.judge)
 
 

@@ -21,6 +21,8 @@ from graders.engine.section_writer import foreign_marker, is_starter, place, sec
 from graders.judge import LONGEST_FILE
 from graders.report.parts import visible
 
+NOT_THERE = "was not handed in"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -92,7 +94,7 @@ class _Reader:
             if name in names:
                 self.read_notebook(name, step, folder)
             else:
-                self.report(name, "was not handed in")
+                self.report(name, NOT_THERE)
 
     def look_at_other(self, name: str, folder: int) -> None:
         """Nothing else is read. It is told only where the student may have meant something by it."""
@@ -107,7 +109,7 @@ class _Reader:
         try:
             self.source = _decode(read_plain(name, LONGEST_FILE, folder))
         except FileNotFoundError:
-            self.report(name, "was not handed in")
+            self.report(name, NOT_THERE)
         except Refused as refused:
             self.report(name, f"{refused}; only what is in the notebooks counts")
 
@@ -115,7 +117,7 @@ class _Reader:
         try:
             cells = cells_of(parse(read_plain(name, LARGEST, folder)))
         except FileNotFoundError:
-            self.report(name, "was not handed in")
+            self.report(name, NOT_THERE)
             return
         except Refused as refused:
             self.report(name, str(refused))

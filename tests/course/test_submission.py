@@ -286,7 +286,7 @@ SUBMISSION = Submission("ada", "", (), "digest")
 def shown(tmp_path: Path, hidden: Verdict, public: Verdict) -> Verdict:
     store = VerdictStore(tmp_path)
     store.keep(UNIT, SUBMISSION.digest, replace(public, seed=judging.PUBLIC_SEED))
-    return judging.shown(SUBMISSION, UNIT, hidden, store)
+    return judging.shown(SUBMISSION, UNIT, hidden, store, "off")
 
 
 def test_where_the_public_run_fails_too_it_is_shown(tmp_path: Path) -> None:
@@ -328,5 +328,5 @@ def test_a_verdict_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(judging, "judge", counted)
     for seed in (7, 7, 8):
-        assert judging.judged(SUBMISSION, UNIT, seed, VerdictStore(tmp_path)).passed
+        assert judging.judged(SUBMISSION, UNIT, seed, VerdictStore(tmp_path), "off").passed
     assert asked == [7, 8]
