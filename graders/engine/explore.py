@@ -30,7 +30,6 @@ from graders.engine.rules import Broken, Case, Fate, NotMet
 from graders.engine.stops import MOMENTS, At, name_of
 from graders.engine.store import COMPANIONS
 from graders.engine.story import Event
-from graders.engine.witness import Forbidden
 from graders.engine.world import STORE, Scenario, World, live
 from graders.verdict import Exploration
 
@@ -179,7 +178,7 @@ class _Explorer:
                     starts = self.next_starts()
                 for done in aside:
                     done.result()
-                if self.case.crew.workshop.shut_in and not self.failures and self.after_many is None:
+                if self.case.crew.workshop.strict and not self.failures and self.after_many is None:
                     self.look_from_outside()
             finally:
                 seconds = round(time.monotonic() - started, 3)
@@ -438,11 +437,7 @@ class _Explorer:
                     new.append(Remains(world.files(), memory, story=tuple(world.story.events)))
                 del world.story.events[mark:]
 
-            try:
-                child = live(world, self.scenario.life(world), on_call=look)
-            except Forbidden as forbidden:
-                self.case.go_unwatched(forbidden)
-                return
+            child = live(world, self.scenario.life(world), on_call=look)
             if child.timed_out:
                 self.case.fail_silent(child, "the program ends")
             self.scenario.after_life(world)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from graders.engine.processes import Child, Crew, Job, JudgeBroke
+from graders.engine.processes import Child, Crew, Job
 from graders.engine.program import Place, Program
 from graders.engine.stops import At
 from graders.engine.story import Story
@@ -219,14 +219,6 @@ class Case:
             f"its process could not report it: {message.get('error')}",
             "something in the process was replaced or used up: memory, the stack, or the modules of the judge",
         )
-
-    def go_unwatched(self, forbidden: Exception) -> None:
-        """The program cannot be looked at from outside. Raises JudgeBroke where that has to be."""
-        if self.crew.workshop.strict:
-            raise JudgeBroke(
-                f"the system does not let the judge hold programs at their system calls ({forbidden}): "
-                "give it CAP_SYS_PTRACE, or run it as an ordinary user"
-            )
 
     def fail_forged(self, observed: str) -> NoReturn:
         """The child has reported what no probe reports."""

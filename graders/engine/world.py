@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from graders.engine.processes import Child, Ending, Job
+from graders.engine.processes import Child, Ending, Job, JudgeBroke
 from graders.engine.rules import Case
 from graders.engine.store import read_plain
 from graders.engine.story import Story
@@ -120,7 +120,7 @@ def live(
     """One life of the program, from start to end, with the peer at work.
 
     `on_stop` looks while the program waits, and says whether it wants to see more stops. `on_call` looks while the
-    program is held at one of its system calls, which it need not know of. Raises Forbidden where the system
+    program is held at one of its system calls, which it need not know of. Raises JudgeBroke where the system
     does not allow that.
     """
     world.lives += 1
@@ -130,9 +130,12 @@ def live(
         def begin(child: Child) -> None:
             try:
                 witnesses.append(Witness(child.pid))
-            except Forbidden:
+            except Forbidden as forbidden:
                 child.__exit__()
-                raise
+                raise JudgeBroke(
+                    f"the system does not let the judge hold programs at their system calls ({forbidden}): "
+                    "give it CAP_SYS_PTRACE, or run it as an ordinary user"
+                ) from None
 
         child = world.case.crew.start(job, begin if on_call is not None else None)
         for witness in witnesses:

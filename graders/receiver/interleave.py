@@ -13,7 +13,6 @@ from graders.engine import store
 from graders.engine.processes import Child, Stops, is_asleep
 from graders.engine.rules import Broken, Case
 from graders.engine.story import Story
-from graders.engine.witness import Forbidden
 from graders.engine.world import STORE, World, live
 from graders.receiver.ledger import TABLES, Books, books_of, connection
 from graders.receiver.probes import OPEN, OPEN_AND_TOUCH
@@ -27,7 +26,7 @@ def interleave_openers(case: Case) -> None:
     """Raises Broken for the earliest stop at which the two get into each other's way."""
     _meet_a_lock(case)
     count, found = _count_stops(case)
-    if case.crew.workshop.shut_in:
+    if case.crew.workshop.strict:
         _expect_nothing_hidden(case, found)
     moments = range(count + 1)
 
@@ -108,10 +107,7 @@ def _expect_nothing_hidden(case: Case, found: Container[str]) -> None:
         if (now := _found(world.folder)) not in found:
             hidden.append(now)
 
-    try:
-        live(world, case.job(OPEN, {"path": str(world.store)}, folder=world.folder), on_call=look)
-    except Forbidden as forbidden:
-        case.go_unwatched(forbidden)
+    live(world, case.job(OPEN, {"path": str(world.store)}, folder=world.folder), on_call=look)
     if hidden:
         case.fail(
             "open_store changes the file line by line, so that it can be held between any two changes",
