@@ -89,8 +89,8 @@ KILLED = Ending(0, signal.SIGKILL)
 class Workshop:
     """The fork server and the folder in which children work. Use as a context manager.
 
-    `shut_in`: put both into a sandbox, which has to be there. `strict`: the programs are not trusted in anything, so that
-    explorations also look at them from outside.
+    `shut_in`: put both into a sandbox, which has to be there. `strict`: nothing that the programs say of themselves is
+    believed where a look from outside can tell, so that explorations also look from there.
     """
 
     def __init__(
