@@ -1,4 +1,4 @@
-"""What a learner touches: the `%%step` magic, `check`, `crash_map`, `hint` and `catch_up`, and the launcher.
+"""What a learner touches: the `%%step` magic, what the cells of a notebook call, and the launcher.
 
 Importing this package needs the standard library only, because the launcher runs before anything is installed; the
 notebook's names are brought in when they are first asked for. It keeps to the syntax of Python 3.6: see `lab.__main__`.
@@ -7,11 +7,11 @@ notebook's names are brought in when they are first asked for. It keeps to the s
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lab.notebook import catch_up, check, crash_map, hint
+    from lab.notebook import catch_up, check, crash_map, crash_studio, hint, watch_store
 
-__all__ = ["catch_up", "check", "crash_map", "hint", "load_ipython_extension"]
+__all__ = ["catch_up", "check", "crash_map", "crash_studio", "hint", "load_ipython_extension", "watch_store"]
 
-NOTEBOOK_NAMES = ("check", "crash_map", "hint", "catch_up")
+NOTEBOOK_NAMES = ("check", "crash_map", "crash_studio", "hint", "catch_up", "watch_store")
 
 
 def __getattr__(name: str) -> Any:
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext lab`: registers `%%step` and brings `check`, `crash_map`, `hint` and `catch_up` into the notebook."""
+    """`%load_ext lab`: registers `%%step` and brings the names above into the notebook."""
     from lab import notebook
 
     notebook.register(shell)

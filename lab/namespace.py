@@ -11,9 +11,9 @@ from IPython.core.getipython import get_ipython
 
 from graders.engine.rules import Unit
 from graders.engine.section_writer import is_starter, owner_of, section_text, up_to
-from lab import learner_file, trial
+from lab import NOTEBOOK_NAMES, learner_file, trial
 
-RESERVED = {"check", "crash_map", "hint", "catch_up", "display", "get_ipython", "In", "Out", "exit", "quit"}
+RESERVED = {*NOTEBOOK_NAMES, "display", "get_ipython", "In", "Out", "exit", "quit"}
 OUTPUT_LIMIT = 20_000  # characters that a file may print while it is imported
 
 _ours: dict[str, object] = {}  # name to the object that was last put into the notebook under it

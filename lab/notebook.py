@@ -1,4 +1,4 @@
-"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint` and `catch_up`.
+"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint`, `catch_up` and the widgets.
 
 Each of them answers a mistake with one line on standard output and goes on: nbgrader reads anything on standard error,
 and any exception, as no points.
@@ -25,7 +25,7 @@ from graders.judge import judge
 from graders.report import crash_map as drawn
 from graders.report import html, text
 from graders.verdict import Outcome, Verdict
-from lab import learner_file, namespace
+from lab import NOTEBOOK_NAMES, learner_file, namespace
 from lab.learner_file import FileTrouble
 from lab.namespace import names_of, say
 
@@ -59,7 +59,7 @@ class StepMagics(Magics):
 def register(shell: Any) -> None:
     """Give a notebook its magic and its functions."""
     shell.register_magics(StepMagics)
-    shell.push({"check": check, "crash_map": crash_map, "hint": hint, "catch_up": catch_up})
+    shell.push({name: globals()[name] for name in NOTEBOOK_NAMES})
 
 
 def check(step: str | None = None) -> Score:
@@ -91,6 +91,21 @@ def crash_map() -> None:
             return
         maps = {"text/plain": drawn.text(found), "text/html": drawn.page(found)}
         display(maps, raw=True)  # type: ignore[no-untyped-call]
+
+
+def watch_store(path: str = "store.db") -> None:
+    """Show cursor, total and ledger of the store at `path`, live, also while another process writes it."""
+    from lab.widgets import store_view  # takes a moment to import, and most notebooks do without
+
+    store_view.show(Path.cwd() / path)
+
+
+def crash_studio() -> None:
+    """Show the file in this folder; end it at a line of your choice, start it again, and see what its store says."""
+    with _one_line_for_mistakes():
+        from lab.widgets import crash_studio as studio
+
+        studio.show(Path.cwd() / _unit_here().file_name)
 
 
 def hint(step: str) -> None:

@@ -1,0 +1,176 @@
+"""The crash studio's work, without its widget: real kills, real restarts, and what is told of them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import corpus
+import pytest
+
+from graders.receiver.ledger import EMPTY, Books, books_after
+from lab import studio as studios
+from lab.studio import EVENTS, Position, Prediction, Studio, Told, Trouble
+
+REFERENCE = corpus.reference("receiver")
+DONE = books_after(EVENTS)
+
+
+def line_with(text: str, inside: str) -> int:
+    """The number of the reference's first line with `text` in the function `inside`."""
+    lines = REFERENCE.split("\n")
+    begin = next(row for row, line in enumerate(lines) if line.startswith(f"def {inside}("))
+    return next(row for row, line in enumerate(lines[begin:], start=begin + 1) if text in line)
+
+
+COMMIT = line_with('execute("COMMIT")', "apply_event")
+ACK = line_with("return b", "consume_line")
+
+
+class Heard(list[Told]):
+    def words(self, kind: str) -> list[str]:
+        return [told.words + (" (again)" if told.again else "") for told in self if told.kind == kind]
+
+
+def studio_of(tmp_path: Path, source: str = REFERENCE) -> tuple[Studio, Heard]:
+    heard = Heard()
+    return Studio(source, tmp_path / "studio.db", heard.append), heard
+
+
+def test_a_kill_before_the_commit_leaves_nothing_and_the_next_process_counts_it(tmp_path: Path) -> None:
+    studio, heard = studio_of(tmp_path)
+    life = studio.run(Position(COMMIT, 2))
+    assert (life.cut, life.books) == (True, Books(0, 5, ((0, 5),)))
+    assert heard.words("cut") == [f'the power goes out before line {COMMIT}, `con.execute("COMMIT")`: SIGKILL']
+    assert heard.words("lost") == []
+    assert heard.words("to receiver") == ["EVENT 0 5\\n", "EVENT 1 -2\\n"]
+    assert heard.words("to publisher") == ["RESUME -1\\n", "ACK 0\\n"]
+    heard.clear()
+    life = studio.run()
+    assert (life.cut, life.books) == (False, DONE)
+    assert heard.words("to publisher")[:2] == ["RESUME 0\\n", "ACK 1\\n"]
+    assert heard.words("to receiver")[0] == "EVENT 1 -2\\n (again)"
+
+
+def test_a_kill_between_commit_and_ack_loses_the_ack_and_the_event_is_counted_once(tmp_path: Path) -> None:
+    studio, heard = studio_of(tmp_path)
+    life = studio.run(Position(ACK, 2))
+    assert (life.cut, life.books) == (True, Books(1, 3, ((0, 5), (1, -2))))
+    assert heard.words("lost") == ["ACK 1 never arrives"]
+    heard.clear()
+    life = studio.run()
+    assert life.books == DONE
+    assert heard.words("to publisher")[:2] == ["RESUME 1\\n", "ACK 1\\n"]
+    assert heard.words("to receiver")[0] == "EVENT 1 -2\\n (again)"
+    assert "exit status 0" in heard.words("note")[-2]
+    assert heard.words("note")[-1] == f"the next process finds {DONE}"
+
+
+def test_a_second_crash_while_it_recovers(tmp_path: Path) -> None:
+    studio, _ = studio_of(tmp_path)
+    studio.run(Position(ACK, 1))
+    assert studio.run(Position(ACK, 1)).books == Books(0, 5, ((0, 5),))
+    assert studio.run().books == DONE
+
+
+def test_a_position_that_is_never_reached_is_said(tmp_path: Path) -> None:
+    studio, heard = studio_of(tmp_path)
+    life = studio.run(Position(ACK, 40))
+    assert not life.cut
+    assert life.told == f"Line {ACK} did not run the 40th time in this process. The session came to its end."
+    assert heard.words("cut") == []
+
+
+def test_the_store_is_told_at_every_ack(tmp_path: Path) -> None:
+    studio, heard = studio_of(tmp_path)
+    studio.run()
+    acks = [index for index, told in enumerate(heard) if told.words.startswith("ACK")]
+    assert [heard[index + 1].lane for index in acks] == ["store"] * len(acks)
+    assert heard[acks[0] + 1].words == "another process finds last=0 total=5 ledger={0:+5}"
+
+
+def test_reset_begins_anew(tmp_path: Path) -> None:
+    studio, heard = studio_of(tmp_path)
+    studio.run()
+    studio.reset()
+    assert list(tmp_path.iterdir()) == []
+    heard.clear()
+    studio.run()
+    assert heard.words("to publisher")[0] == "RESUME -1\\n"
+    assert heard.words("to receiver")[0] == "EVENT 0 5\\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("", "There is no client.py here yet: write the steps first."),
+        (REFERENCE.replace("def main():", "def main(:"), "client.py is not Python yet: line "),
+        (REFERENCE.split("# %% reconnect")[0], "client.py has no reconnect yet: "),
+        ("x = '\0'", "client.py is not Python"),
+    ],
+)
+def test_a_program_that_cannot_run_yet_is_one_sentence(tmp_path: Path, source: str, sentence: str) -> None:
+    studio, heard = studio_of(tmp_path, source)
+    with pytest.raises(Trouble) as trouble:
+        studio.run()
+    assert str(trouble.value).startswith(sentence)
+    assert heard == [] and "\n" not in str(trouble.value)
+
+
+def test_a_program_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
+    studio, _ = studio_of(tmp_path, REFERENCE.replace('b"RESUME %d\\n"', 'b"RESUME %s\\n"'))
+    assert "TypeError" in studio.run().told
+
+
+def test_a_program_that_the_publisher_does_not_understand(tmp_path: Path) -> None:
+    studio, _ = studio_of(tmp_path, REFERENCE.replace('b"ACK %d\\n"', 'b"AKC %d\\n"'))
+    assert "the receiver sends `ACK 0`, but it sends `AKC 0\\n`" in studio.run().told
+
+
+def test_an_ack_before_the_commit_is_seen_in_the_store(tmp_path: Path) -> None:
+    early = REFERENCE.replace('con.execute("COMMIT")\n        return True', "return True")
+    studio, _ = studio_of(tmp_path, early)
+    life = studio.run(Position(ACK, 1))
+    assert life.books == EMPTY
+
+
+def test_closing_ends_the_process_that_runs(tmp_path: Path) -> None:
+    endless = REFERENCE.replace(
+        '    con.execute("BEGIN IMMEDIATE")\n    try:', "    while True:\n        pass\n    try:"
+    )
+    assert endless != REFERENCE
+    studio, _ = studio_of(tmp_path, endless)
+    begun = threading.Event()
+    studio.tell = lambda told: begun.set() if told.words.startswith("EVENT") else None
+    said: list[Trouble] = []
+
+    def work() -> None:
+        try:
+            studio.run()
+        except Trouble as trouble:
+            said.append(trouble)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    studio.close()
+    thread.join(60)
+    assert [str(trouble) for trouble in said] == ["The studio was closed."]
+    with pytest.raises(Trouble):
+        studio.run()
+
+
+def test_a_prediction_is_right_or_it_is_said_what_to_look_at() -> None:
+    books = Books(1, 3, ())
+    assert Prediction(1, 3).against(books) == "✓ You were right: cursor 1, total 3."
+    wrong = Prediction(1, 4).against(books)
+    assert wrong == "✗ You said cursor 1, total 4; there is cursor 1, total 3. Look again at: total."
+    assert "nothing to compare" in Prediction(1, 4).against(None)
+
+
+def test_positions_are_looked_at_before_anything_is_run() -> None:
+    rows = frozenset({3})
+    assert studios.position(3, 2, rows) == Position(3, 2)
+    for line, times in ((4, 1), ("3", 1), (3, 0), (3, 51), (3, None)):
+        with pytest.raises(Trouble):
+            studios.position(line, times, rows)
