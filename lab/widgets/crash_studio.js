@@ -117,13 +117,13 @@ function makeDiagram() {
       const [from, to] = event.kind === "to receiver" ? ["publisher", "receiver"] : ["receiver", "publisher"];
       const words = make("code", {}, event.words);
       const message = make("div", { class: "rlab-message" }, hidden(`${from} to ${to}: `), words);
-      if (event.again) message.append(" again");
+      if (event.again) message.append(make("strong", {}, " again"));
       if (event.kind === "lost") message.append(" ✗");
       message.append(make("div", { class: "rlab-arrow", "aria-hidden": "true" }));
       item.append(message);
     } else {
       const mark = event.kind === "cut" ? "⚡ " : "";
-      item.append(make("div", { class: `rlab-note rlab-in-${event.lane}` }, hidden(`${event.lane}: `), mark + event.words));
+      item.append(make("div", { class: `rlab-words rlab-in-${event.lane}` }, hidden(`${event.lane}: `), mark + event.words));
     }
     return item;
   }
@@ -152,14 +152,14 @@ function render({ model, el }) {
     where.textContent = number ? `line ${number}` : "no line yet";
     update();
   });
-  const times = field("when the process comes to it for time number", { min: "1", max: "50", value: "1" });
+  const times = make("input", { type: "number", min: "1", max: "50", value: "1", "aria-label": "which time the line runs" });
   const cursor = field("cursor", { min: "-1" });
   const total = field("total", {});
   const unsure = make("input", { type: "checkbox" });
   const advice = make("p", { id: `rlab-advice-${view}` }, "");
   const kill = button("⚡ Kill here", () => {
     const prediction = unsure.checked ? null : { last: Number(cursor.input.value), total: Number(total.input.value) };
-    say({ kind: "kill", line, times: Number(times.input.value), prediction });
+    say({ kind: "kill", line, times: Number(times.value), prediction });
     cursor.input.value = total.input.value = "";
     unsure.checked = false;
   });
@@ -183,6 +183,8 @@ function render({ model, el }) {
     "fieldset", {}, make("legend", {}, "Predict first: what will the next process find in the store?"),
     make("div", { class: "rlab-row" }, cursor.label, total.label, make("label", {}, unsure, " I don't know")),
   );
+  // The notebook takes arrow keys and letters for its own, even where a control of ours has the focus.
+  el.addEventListener("keydown", (event) => event.stopPropagation());
   el.replaceChildren(
     make(
       "section", { class: "rlab rlab-studio", "aria-label": `Crash studio, ${name}`, "data-lm-suppress-shortcuts": "true" },
@@ -194,7 +196,9 @@ function render({ model, el }) {
         make("code", {}, `watch_store("${model.get("store")}")`), " shows it live.",
       ),
       source.box,
-      make("div", { class: "rlab-row" }, make("span", {}, "The power goes out before ", where, ","), times.label),
+      make(
+        "p", {}, "The power goes out before ", where, " runs for time number ", times, " in that process.",
+      ),
       guess, advice,
       make("div", { class: "rlab-row", role: "group", "aria-label": "What to do" }, kill, restart, run, reset),
       make("div", { role: "status" }, told, verdict), found, diagram.frame,
@@ -209,7 +213,7 @@ function render({ model, el }) {
   function lacking() {
     if (state.busy) return "One thing at a time: something is running.";
     if (!line) return "Choose a line first: click on it, or go to the list and use the arrow keys.";
-    if (!whole(times.input) || times.input.value < 1 || times.input.value > 50) return "The time is a number from 1 to 50.";
+    if (!whole(times) || times.value < 1 || times.value > 50) return "The time is a number from 1 to 50.";
     if (!unsure.checked && !(whole(cursor.input) && whole(total.input))) {
       return "Now predict: fill in both numbers, or tick that you don't know.";
     }
@@ -276,7 +280,7 @@ function render({ model, el }) {
     update();
   }
 
-  for (const input of [times.input, cursor.input, total.input, unsure]) input.addEventListener("input", update);
+  for (const input of [times, cursor.input, total.input, unsure]) input.addEventListener("input", update);
   update();
   const leave = () => say({ kind: "bye" });
   model.on("msg:custom", take);

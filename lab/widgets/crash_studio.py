@@ -177,7 +177,7 @@ class CrashStudio(LabWidget):
             self._studio_now().check()
         except Trouble as trouble:
             return str(trouble)
-        return "Choose a line, predict, and press Kill here."
+        return ""
 
     def _renew(self) -> None:
         self._load()

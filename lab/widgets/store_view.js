@@ -50,6 +50,8 @@ function render({ model, el }) {
     make("h3", {}, `Store ${name}`), told, writing, figures, ledger,
     make("div", { class: "rlab-row" }, slider, chosen, live), note,
   );
+  // The notebook takes arrow keys and letters for its own, even where a control of ours has the focus.
+  section.addEventListener("keydown", (event) => event.stopPropagation());
   el.replaceChildren(section);
 
   function draw() {

@@ -301,6 +301,20 @@ def test_large_numbers_come_whole_and_only_the_ledgers_end_is_sent() -> None:
     assert data["ledger"][-1] == ["999", "+1"] and len(data["ledger"]) == store_view.SHOWN_ROWS
 
 
+def test_where_somebody_sees_it_it_is_a_widget_with_a_text_beside_it(view: StoreView) -> None:
+    data, _ = view._repr_mimebundle_()
+    assert data["text/plain"] == f"A live view of the store {view.name}; it needs JupyterLab."
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+
+
+def test_the_browsers_half_of_each_widget_lies_beside_it_and_needs_nothing_from_elsewhere() -> None:
+    folder = ROOT / "lab" / "widgets"
+    scripts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    assert set(scripts) == {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
+    for text in (*scripts.values(), (folder / "widgets.css").read_text(encoding="utf-8")):
+        assert not any(word in text for word in ("://", "import ", "@import", "url(", "innerHTML", "eval("))
+
+
 def test_without_a_browser_it_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As nbgrader runs notebooks: text only, nothing on standard error, and no thread."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
