@@ -205,8 +205,8 @@ class Studio:
             told = f"the power goes out before line {at.line}, `{visible(shorten(line, 80))}`: SIGKILL"
             self.tell(Told(Lane.RECEIVER, "cut", told))
             return
-        ended = f"nothing happened for {PATIENCE:g} s, so it was ended" if child.timed_out else f"ends: {world.ending}"
-        self.tell(Told(Lane.RECEIVER, "note", f"the process {ended}" if not child.timed_out else ended))
+        late = f"the process does not end, and was ended after {PATIENCE:g} s"
+        self.tell(Told(Lane.RECEIVER, "note", late if child.timed_out else f"the process ends: {world.ending}"))
 
     def _look(self, world: World) -> tuple[Books | None, str]:
         """What the next process finds, and why it cannot where it cannot."""

@@ -1,6 +1,7 @@
 // The store view. It keeps the moments that it was sent, shows the newest, or the one that the slider stands on.
 
 const MOST_MOMENTS = 200; // as in store_view.py
+const WRITING = "✎ Somebody is changing the store; nobody else can see it yet.";
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -25,21 +26,18 @@ function render({ model, el }) {
   let moments = [];
   let following = true;
 
-  const told = make("p", { role: "status" }, "Looking …");
+  const told = make("p", {}, "Looking …");
   const last = figure("cursor (checkpoint.last)");
   const total = figure("total (checkpoint.total)");
   const rows = figure("rows in the ledger");
   const figures = make("dl", { class: "rlab-figures" }, last.box, total.box, rows.box);
-  const writing = make(
-    "p", { class: "rlab-notice", role: "status" },
-    "✎ Somebody is changing the store; nobody else can see it yet.",
-  );
+  const writing = make("p", { class: "rlab-notice" });
   const body = make("tbody");
   const caption = make("caption", {}, "");
   const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "seq"), make("th", { scope: "col" }, "delta")));
   const ledger = make("table", { class: "rlab-ledger" }, caption, head, body);
   const slider = make("input", { type: "range", min: "1", max: "1", value: "1", "aria-label": `Moments of ${name}` });
-  const chosen = make("output", { class: "rlab-chosen" });
+  const chosen = make("span"); // the slider itself says the same to who cannot see it
   const live = make("button", { type: "button" }, "Back to now");
   const note = make(
     "p", {},
@@ -47,7 +45,7 @@ function render({ model, el }) {
   );
   const section = make(
     "section", { class: "rlab rlab-store", "aria-label": `Store ${name}`, "data-lm-suppress-shortcuts": "true" },
-    make("h3", {}, `Store ${name}`), told, writing, figures, ledger,
+    make("h3", {}, `Store ${name}`), make("div", { role: "status" }, told, writing), figures, ledger,
     make("div", { class: "rlab-row" }, slider, chosen, live), note,
   );
   // The notebook takes arrow keys and letters for its own, even where a control of ours has the focus.
@@ -66,6 +64,7 @@ function render({ model, el }) {
     live.disabled = following;
     if (told.textContent !== moment.told) told.textContent = moment.told;
     writing.hidden = !moment.writing;
+    writing.textContent = moment.writing ? WRITING : "";
     const readable = moment.state === "readable";
     last.value.textContent = readable ? moment.last : "–";
     total.value.textContent = readable ? moment.total : "–";

@@ -71,7 +71,7 @@ def number(studio: Locator, name: str) -> Locator:
 
 
 def test_kill_restart_and_the_store_view_follows(studio: Locator, store: Locator) -> None:
-    expect(store.get_by_role("status").first).to_have_text("There is no such file: studio.db.")
+    expect(store.get_by_role("status")).to_have_text("There is no such file: studio.db.")
     kill = studio.get_by_role("button", name="Kill here")
     line_of_ack(studio).click()
     number(studio, "which time the line runs").fill("2")

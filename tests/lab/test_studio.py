@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import corpus
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from graders.receiver.ledger import EMPTY, Books, books_after
 from lab import studio as studios
 from lab.studio import EVENTS, Position, Prediction, Studio, Told, Trouble
+from lab.widgets.crash_studio import CrashStudio
 
 REFERENCE = corpus.reference("receiver")
 DONE = books_after(EVENTS)
@@ -174,3 +178,79 @@ def test_positions_are_looked_at_before_anything_is_run() -> None:
     for line, times in ((4, 1), ("3", 1), (3, 0), (3, 51), (3, None)):
         with pytest.raises(Trouble):
             studios.position(line, times, rows)
+
+
+# --- the widget, without a browser ----------------------------------------------------------------------------------
+
+
+class Front:
+    """A view of the studio: what it is sent, and what it asks for."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.widget = CrashStudio(path)
+        self.got: list[dict[str, Any]] = []
+        self.news = threading.Condition()
+        monkeypatch.setattr(self.widget, "send", self._take)
+        self.ask("hello")
+
+    def _take(self, content: dict[str, Any], buffers: Any = None) -> None:
+        with self.news:
+            self.got.append(json.loads(json.dumps(content)))
+            self.news.notify_all()
+
+    def ask(self, kind: str, **more: Any) -> None:
+        self.widget._take({"kind": kind, "view": "one", **more})
+
+    def done(self, kind: str, **more: Any) -> dict[str, Any]:
+        """Ask for something, and wait until the studio is free again; its state then."""
+        del self.got[:]
+        self.ask(kind, **more)
+        with self.news:
+            assert self.news.wait_for(self._is_free, 60), self.got
+        return dict(self.got[-1]["state"])
+
+    def _is_free(self) -> bool:
+        return bool(self.got) and self.got[-1]["kind"] == "state" and self.got[-1]["state"].get("busy") is False
+
+
+@pytest.fixture
+def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+    (tmp_path / "client.py").write_text(REFERENCE, encoding="utf-8")
+    front = Front(tmp_path / "client.py", monkeypatch)
+    yield front
+    front.widget.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "crash studio"]
+
+
+def test_a_view_is_told_everything_and_then_what_happens(front: Front) -> None:
+    everything = front.got[-1]
+    assert (everything["kind"], everything["for"], everything["events"]) == ("all", "one", [])
+    assert everything["lines"][ACK - 1] == ['    return b"ACK %d\\n" % seq', True]
+    state = front.done("kill", line=ACK, times=2, prediction={"last": 0, "total": 5})
+    assert (state["after"], state["verdict"][0]) == ("cut", "✗")
+    assert front.got[0]["state"]["busy"] is True
+    state = front.done("run")
+    assert [(row["last"], row["total"]) for row in state["found"]] == [("1", "3"), ("2", "12")]
+    front.ask("hello")
+    assert len(front.got[-1]["events"]) > 20
+
+
+def test_one_thing_at_a_time_and_closing_ends_it(front: Front) -> None:
+    endless = REFERENCE.replace("def main():", "def main():\n    while True:\n        pass\n\n\ndef unused():")
+    front.widget.path.write_text(endless, encoding="utf-8")
+    assert "has changed" in front.done("run")["told"]
+    front.ask("run")
+    front.ask("reset")
+    with front.news:
+        assert front.news.wait_for(lambda: any(message["kind"] == "event" for message in front.got), 60)
+    front.widget.close()
+    assert [message for message in front.got if message["kind"] == "clear"] == [{"kind": "clear"}]  # by the first
+
+
+def test_nonsense_from_a_view_is_one_sentence_or_nothing(front: Front) -> None:
+    assert "whole numbers" in front.done("kill", line=ACK, times=1, prediction={"last": "x"})["told"]
+    assert "a statement begins" in front.done("kill", line=1, times=1, prediction=None)["told"]
+    count = len(front.got)
+    front.ask("nonsense")
+    front.widget._take("nonsense")
+    assert len(front.got) == count
