@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from graders.engine import store
-from graders.engine.store import Locked, Unreadable
+from graders.engine.store import Contents, Locked, Unreadable
 from graders.receiver.ledger import TABLES, Books, books_of
 from graders.report.parts import shorten, visible
 
@@ -98,6 +98,8 @@ class StoreWatch:
             return self._read(facts)
         except Locked:
             return LOCKED
+        except Unreadable as error:
+            return unreadable(error)
         except sqlite3.Error as error:
             return self._refused(error)
 
@@ -106,21 +108,9 @@ class StoreWatch:
         if version == self._read_at and self.seen is not None:
             return self.seen
         self._read_at = None
-        moment = self._contents()
-        self._read_at = version
+        moment = what_it_says(store.read_live(self.path, TABLES, LOCK_WAIT, LONGEST_LOOK))
+        self._read_at = version  # only now: what could not be read is tried again, it may have been a slow machine
         return moment
-
-    def _contents(self) -> Moment:
-        try:
-            contents = store.read_live(self.path, TABLES, LOCK_WAIT, LONGEST_LOOK)
-            if not contents.tables:
-                return Moment("empty", "The file has no checkpoint and no ledger yet.")
-            if any(len(table.rows) >= store.MOST_ROWS for table in contents.tables.values()):
-                return Moment("unreadable", f"It has {store.MOST_ROWS} rows or more: too many to show.")
-            books = books_of(contents)
-        except Unreadable as error:
-            return unreadable(error)
-        return Moment("readable", f"{books.trouble().capitalize() or 'The books balance'}.", books)
 
     def _version(self, facts: os.stat_result) -> int:
         """SQLite's number that is another one whenever somebody else has committed."""
@@ -139,6 +129,18 @@ class StoreWatch:
         if code & 0xFF == sqlite3.SQLITE_BUSY:
             return LOCKED
         return unreadable(error)
+
+
+def what_it_says(contents: Contents) -> Moment:
+    if not contents.tables:
+        return Moment("empty", "The file has no checkpoint and no ledger yet.")
+    if any(len(table.rows) >= store.MOST_ROWS for table in contents.tables.values()):
+        return Moment("unreadable", f"It has {store.MOST_ROWS} rows or more: too many to show.")
+    try:
+        books = books_of(contents)
+    except Unreadable as error:
+        return unreadable(error)
+    return Moment("readable", f"{books.trouble().capitalize() or 'The books balance'}.", books)
 
 
 def write_is_open(path: Path) -> bool:

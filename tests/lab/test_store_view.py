@@ -19,6 +19,7 @@ import pytest
 from nbclient import NotebookClient
 from starts import DEADLINE, ROOT
 
+from graders.engine.store import Unreadable
 from graders.receiver.ledger import Books, make_store
 from lab.store_watch import Moment, StoreWatch, covers, write_is_open
 from lab.widgets import store_view
@@ -171,6 +172,18 @@ def test_what_is_no_store_is_said(watch: StoreWatch, path: Path) -> None:
         con.execute("INSERT INTO checkpoint VALUES (1, 0, '<b>many</b>')")
         con.commit()
     assert "no integer: ['<b>many</b>']" in looked(watch).told
+
+
+def test_a_read_that_failed_is_tried_again(watch: StoreWatch, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store(path, [(0, 7)])
+    with monkeypatch.context() as slow:
+        slow.setattr("lab.store_watch.store.read_live", interrupted)
+        assert looked(watch).told == "Cannot be read as a store: interrupted."
+    assert looked(watch).books == ONE
+
+
+def interrupted(*_: Any) -> Any:
+    raise Unreadable("interrupted")
 
 
 def test_a_store_that_is_damaged_in_place_is_noticed(watch: StoreWatch, path: Path) -> None:
