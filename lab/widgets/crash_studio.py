@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import traitlets
 from IPython.display import display
@@ -22,6 +23,7 @@ from lab.widgets.base import HERE, LabWidget, has_front_end, show_text
 
 STORE = "studio.db"
 MOST_EVENTS = 300
+TAKEN = "Another notebook has a crash studio open in this folder: use that one, or shut its kernel down."
 LAST_WAIT = 5.0  # seconds for a process that is ended when the studio closes
 
 _open: list[CrashStudio] = []  # at most one: they would share their store
@@ -61,6 +63,7 @@ class CrashStudio(LabWidget):
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._map = ""
         self._studio: Studio | None = None
+        self._owned: IO[str] | None = None  # locked for as long as the store is ours
         self._state: dict[str, Any] = {}
         super().__init__(name=path.name)
 
@@ -106,6 +109,7 @@ class CrashStudio(LabWidget):
     def _do(self, action: Callable[[], None]) -> None:
         atexit.register(self._end)  # a kernel that ends takes the processes with it, and their folder
         try:
+            self._own_store()
             if self._read() != self._studio_now().source:
                 self._renew()
             else:
@@ -186,8 +190,27 @@ class CrashStudio(LabWidget):
         told = self._state["told"]
         self._now(told=f"{self.path.name} has changed: this is the new text, with an empty store. {told}")
 
+    def _own_store(self) -> None:
+        """Keep the studios of other kernels off the store. Raises Trouble where one of them was first."""
+        if self._owned is not None:
+            return
+        folder = self.path.with_name(learner_file.MEMORY)
+        folder.mkdir(exist_ok=True)
+        owned = open(folder / "studio.lock", "a")  # noqa: SIM115 (closed when the studio is)
+        try:
+            fcntl.flock(owned, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owned.close()
+            raise Trouble(TAKEN) from None
+        self._owned = owned
+        self._studio_now().reset()  # what another one has left there
+
     def _begin_anew(self, told: str) -> None:
-        self._studio_now().reset()
+        try:
+            self._own_store()
+            self._studio_now().reset()
+        except Trouble as trouble:
+            told = str(trouble)
         with self._lock:
             self._events.clear()
             self._map = ""
@@ -203,6 +226,9 @@ class CrashStudio(LabWidget):
 
     def close(self) -> None:
         self._end()
+        if self._owned is not None:
+            self._owned.close()
+            self._owned = None
         super().close()
 
 

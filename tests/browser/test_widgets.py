@@ -53,6 +53,7 @@ def studio(page: Page) -> Locator:
     studio = page.get_by_role("region", name="Crash studio, client.py")
     studio.get_by_role("button", name="Reset").click()
     expect(studio.get_by_role("status")).to_contain_text("an empty store")
+    expect(page.get_by_role("region", name="Store studio.db").get_by_role("status")).to_contain_text("no such file")
     number(studio, "which time the line runs").fill("1")
     return studio
 
@@ -94,6 +95,7 @@ def test_kill_restart_and_the_store_view_follows(studio: Locator, store: Locator
 
 def test_an_open_transaction_is_seen_and_what_is_in_it_is_not(studio: Locator, store: Locator, workspace: Path) -> None:
     studio.get_by_role("button", name="Run").click()
+    expect(studio.get_by_role("status")).to_contain_text("The session came to its end.")
     expect(store.locator("dd")).to_have_text(["2", "12", "3"])
     notice = store.get_by_text("Somebody is changing the store; nobody else can see it yet.")
     expect(notice).to_be_hidden()
@@ -128,6 +130,7 @@ def test_everything_by_keyboard(page: Page, studio: Locator, store: Locator) -> 
     expect(studio.get_by_role("button", name="Kill here")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
+    expect(studio.get_by_role("status")).to_contain_text("The session came to its end.")
     expect(store.locator("dd")).to_have_text(["2", "12", "3"])
     slider = store.get_by_role("slider")
     slider.focus()

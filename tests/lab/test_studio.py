@@ -247,6 +247,16 @@ def test_one_thing_at_a_time_and_closing_ends_it(front: Front) -> None:
     assert [message for message in front.got if message["kind"] == "clear"] == [{"kind": "clear"}]  # by the first
 
 
+def test_two_notebooks_do_not_share_the_store(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    front.done("run")
+    other = Front(front.widget.path, monkeypatch)
+    assert other.done("run")["told"].startswith("Another notebook has a crash studio open")
+    assert front.widget.path.with_name("studio.db").exists()
+    front.widget.close()
+    assert other.done("run")["told"] == "The session came to its end."
+    other.widget.close()
+
+
 def test_nonsense_from_a_view_is_one_sentence_or_nothing(front: Front) -> None:
     assert "whole numbers" in front.done("kill", line=ACK, times=1, prediction={"last": "x"})["told"]
     assert "a statement begins" in front.done("kill", line=1, times=1, prediction=None)["told"]
