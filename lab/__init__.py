@@ -7,7 +7,19 @@ notebook's names are brought in when they are first asked for. It keeps to the s
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lab.notebook import auto_check, catch_up, check, compare, crash_map, hint, progress, reset, solution
+    from lab.notebook import (
+        auto_check,
+        catch_up,
+        check,
+        compare,
+        crash_map,
+        crash_studio,
+        hint,
+        progress,
+        reset,
+        solution,
+        watch_store,
+    )
 
 __all__ = [
     "auto_check",
@@ -15,11 +27,13 @@ __all__ = [
     "check",
     "compare",
     "crash_map",
+    "crash_studio",
     "hint",
     "load_ipython_extension",
     "progress",
     "reset",
     "solution",
+    "watch_store",
 ]
 
 NOTEBOOK_NAMES = frozenset(__all__) - {"load_ipython_extension"}

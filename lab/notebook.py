@@ -1,4 +1,4 @@
-"""What the cells of a notebook call: `%%step`, `check`, `crash_map`, `hint`, `catch_up`, and what shows how far one is.
+"""What the cells of a notebook call: `%%step`, `check`, `hint` and their like, and the widgets.
 
 Each of them answers a mistake with one line on standard output and goes on: nbgrader reads anything on standard error,
 and any exception, as no points.
@@ -81,7 +81,8 @@ def check(step: str | None = None) -> Score:
             say(f"There is no {unit.file_name} here yet: run the cell that starts with %%step {step or ''}".rstrip())
             return Score(0, 0)
         verdict = judge(source, unit=unit.name, name=unit.file_name, steps=None if step is None else [step])
-        journal.note(path, source, unit, verdict)
+        with contextlib.suppress(FileTrouble):  # what cannot be noted must not cost the points
+            journal.note(path, source, unit, verdict)
         _show(verdict)
         return Score(verdict.score, verdict.max_score)
     return Score(0, 0)
@@ -101,6 +102,21 @@ def crash_map() -> None:
             return
         maps = {"text/plain": drawn.text(found), "text/html": drawn.page(found)}
         display(maps, raw=True)  # type: ignore[no-untyped-call]
+
+
+def watch_store(path: str = "store.db") -> None:
+    """Show cursor, total and ledger of the store at `path`, live, also while another process writes it."""
+    from lab.widgets import store_view  # takes a moment to import, and most notebooks do without
+
+    store_view.show(Path.cwd() / path)
+
+
+def crash_studio() -> None:
+    """Show the file in this folder; end it at a line of your choice, start it again, and see what its store says."""
+    with _one_line_for_mistakes():
+        from lab.widgets import crash_studio as studio
+
+        studio.show(Path.cwd() / _unit_here().file_name)
 
 
 def hint(step: str) -> None:

@@ -67,12 +67,18 @@ class Contents:
         return self.tables[name]
 
 
-def read_live(path: Path, tables: Sequence[str], wait: float = LIVE_LOCK_WAIT) -> Contents:
+def read_live(
+    path: Path, tables: Sequence[str], wait: float = LIVE_LOCK_WAIT, longest: float = LONGEST_READ
+) -> Contents:
     """Read over a connection of its own. Raises Unreadable, or Locked where a lock keeps readers out for `wait` s."""
     if not is_there(path):
         raise Unreadable("the file does not exist")
-    uri = f"file:{_quoted(path)}?mode=ro"
-    return _read(uri, tables, wait, check=False)
+    return _read(f"file:{_quoted(path)}?mode=ro", tables, wait, check=False, longest=longest)
+
+
+def open_read_only(path: Path, wait: float) -> sqlite3.Connection:
+    """A connection that only reads, for who has to look again and again. Raises sqlite3.Error."""
+    return _connect(f"file:{_quoted(path)}?mode=ro", wait)
 
 
 def crash_image(path: Path, tables: Sequence[str]) -> Contents | None:
@@ -122,12 +128,17 @@ def _quoted(path: Path) -> str:
     return quote(str(path))
 
 
-def _read(uri: str, names: Sequence[str], wait: float, *, check: bool) -> Contents:
+def _connect(uri: str, wait: float) -> sqlite3.Connection:
+    con = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
+    con.execute("PRAGMA trusted_schema=OFF")  # says nothing about the file, and does not touch it
+    return con
+
+
+def _read(uri: str, names: Sequence[str], wait: float, *, check: bool, longest: float = LONGEST_READ) -> Contents:
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)) as con:
-            deadline = time.monotonic() + LONGEST_READ
+        with contextlib.closing(_connect(uri, wait)) as con:
+            deadline = time.monotonic() + longest
             con.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-            con.execute("PRAGMA trusted_schema=OFF")
             con.execute("BEGIN")  # one moment in time for all tables
             integrity = str(con.execute("PRAGMA integrity_check(1)").fetchone()[0]) if check else "ok"
             if integrity.startswith("NULL value in"):

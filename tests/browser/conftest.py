@@ -25,12 +25,25 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("browser") / "work"
+
+
+@pytest.fixture(scope="session")
+def address(browser: Browser, workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where JupyterLab is, as `recovery-lab open` starts it on a workspace that nobody has used."""
+    command = [sys.executable, "-m", "lab.cli", "open", "--no-browser", "--port", "0", "--workspace", str(workspace)]
+    with Started(command, ROOT, surroundings(HOME=str(tmp_path_factory.mktemp("home")))) as started:
+        yield started.line_with("is open at ").split(" at ", 1)[1].split()[0]
+        started.interrupt()
+
+
 @pytest.fixture
-def lab_page(browser: Browser, tmp_path: Path) -> Iterator[LabPage]:
-    """JupyterLab as `recovery-lab open` starts it, on a workspace that nobody has used, with a page in the browser."""
-    command = [sys.executable, "-m", "lab.cli", "open", "--no-browser", "--workspace", str(tmp_path / "workspace")]
-    with Started(command, ROOT, surroundings(HOME=str(tmp_path))) as started:
-        address = started.line_with("Recovery Lab is open at ").split(" at ", 1)[1].split()[0]
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        yield LabPage(page, address, tmp_path / "workspace")
-        page.close()
+def lab_page(browser: Browser, address: str, workspace: Path) -> Iterator[LabPage]:
+    """A new page, and the first notebook as it was handed out."""
+    (workspace / "receiver" / "client.py").unlink(missing_ok=True)
+    shutil.copy(ROOT / "notebooks" / "receiver" / "01_framing.ipynb", workspace / "receiver")
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    yield LabPage(page, address, workspace)
+    page.close()

@@ -6,6 +6,8 @@ import secrets
 import socket
 import sys
 import sysconfig
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,13 +58,24 @@ def formgrader(course: Path, browser: Browser, tmp_path: Path) -> Iterator[tuple
     path = f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"
     with Started(command, course, surroundings(HOME=str(tmp_path), PATH=path)) as started:
         started.line_with(f"{base}/lab", "stderr")
-        with urllib.request.urlopen(f"{base}/api?token={token}", timeout=60) as answer:
-            assert answer.status == 200
+        _wait_until_it_answers(f"{base}/api?token={token}")
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(PATIENCE)
         page.goto(f"{base}/login?token={token}")
         yield page, base
         page.close()
+
+
+def _wait_until_it_answers(address: str) -> None:
+    """Jupyter says where it is a moment before it listens there."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=PATIENCE / 1000):
+                return
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline, "Jupyter does not answer"
+            time.sleep(0.1)
 
 
 def test_the_gradebook_has_the_points_and_no_script_runs(formgrader: tuple[Page, str]) -> None:

@@ -86,6 +86,15 @@ def test_notes_that_are_damaged_are_no_notes(kernel: Kernel, tmp_path: Path) -> 
         assert "… framing" in text(kernel, "progress()") or "~ framing" in text(kernel, "progress()")
 
 
+def test_what_cannot_be_noted_costs_no_points(kernel: Kernel, tmp_path: Path) -> None:
+    text(kernel, f"%%step framing\n{FRAMING}")
+    notes = tmp_path / ".recovery-lab" / "progress.json"
+    notes.unlink()
+    notes.mkdir()
+    ran = kernel.run("check('framing')")
+    assert ran.clean and ran.value == "3"
+
+
 # --------------------------------------------------------------------------------------------------- recovery-lab watch
 
 
