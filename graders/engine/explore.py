@@ -36,6 +36,7 @@ from graders.verdict import Exploration
 TRIES = 3  # a program that takes another path each time may miss the stop
 SAMPLE = 8  # stops beside those that stand for their state
 MOST_STOPS = 50_000
+MOST_SECONDS = 300.0  # of one exploration; a right program's takes two, on a very busy machine twenty
 DEEPEST = 3  # crashes, one after the other
 MOST_LIVES = 10
 MOST_REMAINS = 256  # different things that crashes of one program can leave; a right one has about four an event
@@ -146,6 +147,7 @@ class _Explorer:
         self.scenario = scenario
         self.rows: Container[int] = case.program.all_rows if whole else case.program.own_rows
         self.lock = threading.Lock()
+        self.deadline = time.monotonic() + MOST_SECONDS
         self.kills = 0
         self.first_life: Life | None = None
         self.fired: set[int] = set()  # states of it in which a kill fired
@@ -253,6 +255,10 @@ class _Explorer:
     @contextmanager
     def world(self, start: Remains) -> Iterator[World]:
         """A world in which the crashes of `start` have happened; what breaks in it is told with their story."""
+        if time.monotonic() > self.deadline:
+            raise JudgeBroke(
+                f"{MOST_SECONDS:g} s were not enough: each life of the program takes long, or the machine is too busy"
+            )
         with self.scenario.peer(self.case) or nullcontext() as peer:
             world = World(self.case, self.case.new_folder(), peer)
             world.put(start.files)

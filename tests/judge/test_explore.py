@@ -122,6 +122,14 @@ def test_a_state_that_no_life_comes_by_again_is_not_passed(workshop: Workshop, t
         explore(case_of(workshop, source), Counts(), whole=True)
 
 
+def test_a_program_whose_lives_take_long_is_not_explored_for_hours(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graders.engine.explore.MOST_SECONDS", 0.5)
+    with pytest.raises(JudgeBroke, match="were not enough"):
+        explore(case_of(workshop, "import time\ntime.sleep(0.3)\n" + WHOLE), Counts(), whole=True)
+
+
 def test_names_that_are_new_each_time_make_no_difference(workshop: Workshop) -> None:
     source = (
         "import os, tempfile\nnumber, part = tempfile.mkstemp(dir='.')\nos.write(number, b'done')\nos.close(number)\n"
