@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graders.engine.sandbox import Mode
 
 ALL_GRADED, SOME_NOT = 0, 1
-CONNECTING = 10  # seconds until a scheduler must have answered
+CONNECTING = 5  # seconds until a scheduler must have answered
 
 
 @click.command("grade")

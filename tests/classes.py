@@ -14,19 +14,24 @@ from lab.cli import main
 STEPS = [step.name for step in registry.unit(UNIT).steps]
 
 
-def new_class(course: Path, students: dict[str, tuple[str, ...]]) -> Path:
-    """A course in which each student has solved some steps, each in words of their own."""
+def new_class(course: Path, students: dict[str, tuple[str, ...]], *, whole: bool = True) -> Path:
+    """A course in which each student has solved some steps, each in words of their own.
+
+    Not `whole`: only the notebooks of those steps are handed in, and the first one; what is not there costs no time.
+    """
     done = CliRunner().invoke(main, ["course", "create", str(course)])
     assert done.exit_code == 0, done.output
     nbgrader(course, "generate_assignment", UNIT)
     for student, solved in students.items():
-        hand_in(course, student, solved)
+        hand_in(course, student, solved, whole=whole)
     return course
 
 
-def hand_in(course: Path, student: str, solved: tuple[str, ...]) -> Path:
+def hand_in(course: Path, student: str, solved: tuple[str, ...], *, whole: bool = True) -> Path:
     folder = course / "submitted" / student / UNIT
-    shutil.copytree(course / "release" / UNIT, folder)
+    folder.mkdir(parents=True)
+    for step in STEPS if whole else dict.fromkeys((STEPS[0], *solved)):
+        shutil.copy(course / "release" / UNIT / name_of(step), folder)
     for step in solved:
         solve(folder, step)
     sign(folder, student)

@@ -31,11 +31,14 @@ PATIENCE = 4.0  # seconds instead of the usual 15, for programs that never end
 
 
 def fingerprint(*folders: Path) -> str:
-    """What is in these files and folders, whose they are, and when they were last changed."""
+    """What is in these files and below these folders, whose they are, and when the files were last changed. Folders
+    change when another test is the first to leave its bytecode there.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in (folder, *folder.rglob("*.py"))):
+    for path in sorted(path for folder in folders for path in (folder, *folder.rglob("*.py"), *folder.glob("file"))):
         found, content = path.stat(), path.read_bytes() if path.is_file() else b""
-        digest.update(f"{path} {found.st_mtime_ns} {found.st_uid} {found.st_mode} ".encode() + content)
+        changed = found.st_mtime_ns if path.is_file() else "-"
+        digest.update(f"{path} {changed} {found.st_uid} {found.st_mode} ".encode() + content)
     return digest.hexdigest()
 
 

@@ -152,7 +152,7 @@ while True:
 
 
 def test_all_of_it_ends_with_the_workshop() -> None:
-    source = "import os, time\nos.setsid()\nif os.fork(): time.sleep(60)\ntime.sleep(60)"
+    source = "import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(60)"
     with Workshop("fork", shut_in=True) as workshop, start(workshop, source) as child:
         assert child.pid > 0
         family = psutil.Process(workshop.server.pid).children(recursive=True)
