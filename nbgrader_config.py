@@ -23,4 +23,5 @@ c.CourseDirectory.feedback_directory = str(WORK / "feedback")
 c.CourseDirectory.solution_directory = str(WORK / "solution")
 c.CourseDirectory.db_url = f"sqlite:///{WORK / 'gradebook.db'}"
 
+c.Execute.startup_timeout = 120  # seconds for a kernel to come up; on a busy machine the usual minute is too short
 c.Execute.timeout = 120  # seconds for one cell; a step is judged in a few, on a busy machine in more

@@ -21,7 +21,7 @@ UNIT = "receiver"
 DEADLINE = 800.0  # seconds for one command; the longest takes a minute or two
 # Jupyter chooses a kernel's ports, frees them, and lets the kernel take them a second later. The judges of the other
 # tests open hundreds of connections meanwhile, and one may have got such a port.
-PORT_RACE = "Address already in use"
+PORT_RACES = ("Address already in use", "Kernel didn't respond in", "Kernel died")
 TRIES = 3
 Grades = dict[str, tuple[float | None, float, bool]]
 MARKDOWN_MARK = ("<!-- BEGIN SOLUTION -->", "<!-- END SOLUTION -->")
@@ -55,7 +55,7 @@ def run(
         done = subprocess.run(
             [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=deadline
         )
-        if PORT_RACE not in done.stderr:
+        if not any(sign in done.stderr for sign in PORT_RACES):
             break
     assert expect is None or done.returncode == expect, done.stdout + done.stderr
     return done

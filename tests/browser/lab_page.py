@@ -27,7 +27,8 @@ class LabPage:
         """Open the lab at the address that was printed, or at another notebook."""
         parts = urlsplit(self.address)
         path = f"/lab/tree/{notebook}" if notebook else parts.path
-        self.page.goto(f"{parts.scheme}://{parts.netloc}{path}?{parts.query}")
+        # Without `reset` the lab would open again what another page has left open.
+        self.page.goto(f"{parts.scheme}://{parts.netloc}{path}?{parts.query}&reset")
         self.page.wait_for_selector(IDLE)
 
     def cell(self, text: str) -> Locator:

@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from lab_page import IDLE
 from playwright.sync_api import Browser, Locator, Page, expect
 from starts import ROOT
 
@@ -31,8 +32,8 @@ def page(browser: Browser, address: str, workspace: Path) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1300, "height": 2600})
     page.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
-    page.goto(address.replace("01_framing.ipynb", "seeing.ipynb"))
-    page.get_by_text("| Idle").wait_for()
+    page.goto(address.replace("01_framing.ipynb", "seeing.ipynb") + "&reset")
+    page.wait_for_selector(IDLE)
     choose(page, "Run", "Run All Cells")
     page.get_by_role("region", name="Crash studio, client.py").wait_for()
     yield page
