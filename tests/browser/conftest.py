@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_page import LabPage
-from playwright.sync_api import Browser, sync_playwright
+from lab_page import PATIENCE, LabPage
+from playwright.sync_api import Browser, expect, sync_playwright
 from starts import ROOT, Started, surroundings
 
 CHROMIUM = shutil.which("chromium")
@@ -20,6 +20,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium, so nothing is tried in a browser (Debian: apt install chromium)")
     with sync_playwright() as playwright:
+        expect.set_options(timeout=PATIENCE)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
-PATIENCE = 60_000.0  # milliseconds; a busy machine takes a few seconds
+PATIENCE = 120_000.0  # milliseconds; a busy machine takes a few seconds
 NOTEBOOK = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 IDLE = f"{NOTEBOOK} .jp-Notebook-ExecutionIndicator[data-status=idle]"
 SCROLL = 500  # pixels

@@ -10,7 +10,7 @@ from starts import ROOT
 from graders import registry
 from graders.engine.section_writer import section_text
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 UNIT = registry.unit("receiver")
 RIGHT = str(section_text(UNIT.reference(), "framing", [step.name for step in UNIT.steps]))
 WRONG = """class ProtocolError(ValueError):

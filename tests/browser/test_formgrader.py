@@ -16,6 +16,7 @@ import nbformat
 import pytest
 from classes import new_class
 from click.testing import CliRunner
+from lab_page import PATIENCE
 from nbgrader_run import UNIT, name_of, read
 from playwright.sync_api import Browser, Page, expect
 from sandboxed import needs_sandbox
@@ -25,10 +26,9 @@ from lab.cli import main
 
 pytestmark = [
     needs_sandbox,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"),  # nbgrader's own, about its own
 ]
-PATIENCE = 60_000.0  # milliseconds
 SCRIPT = "<script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from lab_page import IDLE
+from lab_page import IDLE, PATIENCE
 from playwright.sync_api import Browser, Locator, Page, expect
 from starts import ROOT
 
-PATIENCE = 60_000.0  # milliseconds; far more than anything here takes on a busy machine
+pytestmark = pytest.mark.timeout(600)
 CELLS = ("%load_ext lab", 'watch_store("studio.db")', "crash_studio()")
 
 
@@ -31,7 +31,6 @@ def page(browser: Browser, address: str, workspace: Path) -> Iterator[Page]:
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), folder / "seeing.ipynb")
     page = browser.new_page(viewport={"width": 1300, "height": 2600})
     page.set_default_timeout(PATIENCE)
-    expect.set_options(timeout=PATIENCE)
     page.goto(address.replace("01_framing.ipynb", "seeing.ipynb") + "&reset")
     page.wait_for_selector(IDLE)
     choose(page, "Run", "Run All Cells")
