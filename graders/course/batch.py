@@ -31,7 +31,7 @@ from graders.course.verdicts import VerdictStore, from_text
 from graders.engine.rules import Unit
 from graders.engine.sandbox import Mode, NoSandbox
 from graders.report.as_json import plain
-from graders.verdict import JUDGE_VERSION, Verdict
+from graders.verdict import JUDGE_VERSION
 
 RECORDS = ".graded"
 LARGEST = 200_000_000  # bytes of one file that count for whether a submission has changed
@@ -190,12 +190,6 @@ class Batch:
             history.append(path.parent, work.student, history.Entry(datetime.now(UTC), work.made_of, points))
             write(path, json.dumps({"made_of": work.made_of}).encode())
         return Done(work.student, True, undecided=undecided)
-
-    def verdict_of(self, student: str) -> Verdict | None:
-        """The stored verdict on what a student has handed in."""
-        submission = read(self.course / "submitted" / student / self.unit.name, self.unit)
-        seed = secret.seed_of(self.secret, self.unit.name, student)
-        return self.verdicts.find(self.unit, seed, submission.digest)
 
     def fingerprint(self, folder: Path, seed: int) -> str:
         """Names all that a grade is made of: the files handed in, the release, the seed, and the judge."""

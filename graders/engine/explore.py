@@ -43,8 +43,6 @@ MOST_REMAINS = 256  # different things that crashes of one program can leave; a 
 Kind = tuple[Hashable, Hashable, Hashable]  # of remains: the contract's view, the peer's memory, which files there are
 OVER: At = (0, "end", 1)  # in a run: this life came to its end by itself, and another was wanted
 KILLS_AT_ONCE = 1 + (os.cpu_count() or 1)  # a core waits for the judge now and then; more only take turns
-
-
 ANOTHER_PATH = "the program takes another path each time, by chance, by the clock, or by what the judge does not see"
 
 

@@ -30,11 +30,12 @@ def adopt_orphans() -> None:
 def _prctl(option: int, value: int) -> None:
     if not sys.platform.startswith("linux"):
         return
-    _libc().prctl(option, value, 0, 0, 0)
+    libc().prctl(option, value, 0, 0, 0)
 
 
 @cache  # the fork server has looked it up before its children need it
-def _libc() -> Any:
+def libc() -> Any:
+    """The C library, for what Python has no call for; `ctypes.get_errno()` says why one failed."""
     import ctypes
 
-    return ctypes.CDLL(None)
+    return ctypes.CDLL(None, use_errno=True)

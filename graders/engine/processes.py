@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from graders.engine import sandbox, wire
 from graders.engine.forkserver import SOCKET, START
+from graders.engine.store import open_plain
 
 Method = Literal["fork", "spawn"]
 Detail = Literal["line", "instruction"]
@@ -558,7 +559,7 @@ class Child:
 def read_tail(path: Path) -> str:
     """The end of what a child has written. A link is not followed: what it names may be nobody else's to read."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(open_plain(path), "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - SHOWN_OUTPUT))
             return file.read(SHOWN_OUTPUT).decode("utf-8", "replace")

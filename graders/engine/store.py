@@ -105,9 +105,14 @@ def is_there(path: Path) -> bool:
     return path.is_file()
 
 
+def open_plain(path: str | Path) -> int:
+    """A descriptor for reading what a learner's program has left; nothing is followed or waited for."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def read_plain(path: str | Path, most: int) -> bytes:
-    """The file's first bytes; nothing is followed or waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    """The file's first bytes."""
+    descriptor = open_plain(path)
     try:
         return os.read(descriptor, most)
     finally:
@@ -115,10 +120,7 @@ def read_plain(path: str | Path, most: int) -> bytes:
 
 
 def _copy(source: str, target: str) -> None:
-    with (
-        open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as original,
-        open(target, "xb") as copy,
-    ):
+    with open(open_plain(source), "rb") as original, open(target, "xb") as copy:
         shutil.copyfileobj(original, copy, 1 << 20)
 
 
