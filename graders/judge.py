@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from graders.engine import sandbox as sandboxes
 from graders.engine import sections
@@ -25,7 +25,6 @@ from graders.engine.rules import Broken, Case, Fate, Rule, Step, Unit
 from graders.engine.sections import LearnerFile
 from graders.engine.stops import At, name_of
 from graders.engine.store import Locked, Unreadable
-from graders.engine.story import Story
 from graders.registry import unit as find_unit
 from graders.verdict import JUDGE_VERSION, Exploration, Finding, Outcome, StepVerdict, Verdict
 
@@ -349,7 +348,9 @@ class _Bench:
             rule.judge(case)
         except Broken as broken:
             return self.broken(rule, broken, case)
-        return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points, story=tuple(case.story.lines()))
+        return Finding(
+            rule.id, rule.sentence, Outcome.PASS, rule.points, story=tuple(case.story.lines(self.unit.lanes))
+        )
 
     def judge_rule(self, rule: Rule, program: Program, crew: Crew) -> tuple[Finding, Exploration]:
         """One rule's finding. The judge's own faults become the outcome `error`, after a second try."""
@@ -369,7 +370,7 @@ class _Bench:
             except Exception as error:
                 if attempt == 1 and isinstance(error, JudgeBroke | OSError):
                     continue
-                return _error(rule, error, case.story), case.exploration
+                return _error(rule, error, case.story.lines(self.unit.lanes)), case.exploration
             return Finding(rule.id, rule.sentence, Outcome.PASS, rule.points), case.exploration
         raise AssertionError("unreachable")
 
@@ -382,8 +383,8 @@ class _Bench:
 
         told = Broken(tidy(broken.expected), tidy(broken.observed), tidy(broken.cause), tidy(broken.look), broken.where)
         told.crashes = broken.crashes
-        finding = _broken(rule, told, broken.story or case.story)
-        return replace(finding, story=tuple(map(tidy, finding.story)))
+        story = broken.story or case.story
+        return _broken(rule, told, [tidy(line) for line in story.lines(self.unit.lanes)])
 
 
 STARTER = "this part is still the starter: it is not written yet"
@@ -429,7 +430,7 @@ def _skipped(rule: Rule, step: Step) -> Finding:
     return Finding(rule.id, rule.sentence, Outcome.SKIPPED, rule.points, message)
 
 
-def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
+def _broken(rule: Rule, broken: Broken, story: Sequence[str]) -> Finding:
     rows = [("Expected", broken.expected), ("Observed", broken.observed)]
     if broken.where is not None and str(broken.where) not in broken.observed:
         rows.append(("In your code", str(broken.where)))
@@ -441,16 +442,16 @@ def _broken(rule: Rule, broken: Broken, story: Story) -> Finding:
         evidence["where"] = {"file": broken.where.file, "line": broken.where.line, "text": broken.where.text.strip()}
     if broken.crashes:
         evidence["crashes"] = [name_of(at) for at in broken.crashes]
-    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story.lines()), evidence)
+    return Finding(rule.id, rule.sentence, Outcome.FAIL, rule.points, message, tuple(story), evidence)
 
 
-def _error(rule: Rule, error: Exception, story: Story) -> Finding:
+def _error(rule: Rule, error: Exception, story: Sequence[str]) -> Finding:
     message = (
         f"The judge could not tell, through a fault of its own: {type(error).__name__}: {error}\n"
         "This costs you nothing. Run the check again; if it stays, report it with the seed."
     )
     evidence = {"traceback": traceback.format_exception(error)}
-    return Finding(rule.id, rule.sentence, Outcome.ERROR, rule.points, message, tuple(story.lines()), evidence)
+    return Finding(rule.id, rule.sentence, Outcome.ERROR, rule.points, message, tuple(story), evidence)
 
 
 def unreadable_file(
@@ -460,7 +461,7 @@ def unreadable_file(
     broken = Broken("a text file with a Python program", observed, cause, f"what {name} holds, and what wrote it")
 
     def judged(step: Step) -> StepVerdict:
-        first = _broken(_defines(step, LearnerFile(name, {})), broken, Story())
+        first = _broken(_defines(step, LearnerFile(name, {})), broken, ())
         return StepVerdict(step.name, step.title, (first, *(_skipped(rule, step) for rule in step.rules)))
 
     return Verdict(unit, seed, tuple(judged(step) for step in _wanted(unit, steps)))
@@ -470,7 +471,7 @@ def could_not_judge(error: Exception, *, unit: str, steps: Sequence[str] | None,
     """The verdict where `judge` itself raised: no rule was judged, and none costs a point."""
 
     def judged(step: Step) -> StepVerdict:
-        return StepVerdict(step.name, step.title, tuple(_error(rule, error, Story()) for rule in step.rules))
+        return StepVerdict(step.name, step.title, tuple(_error(rule, error, ()) for rule in step.rules))
 
     return Verdict(unit, seed, tuple(judged(step) for step in _wanted(unit, steps)))
 

@@ -14,7 +14,7 @@ from typing import Any
 from graders.report.drawing import Drawing, Message, PowerCut, Row, sequence
 
 IMAGE = re.compile(r"!\[(?P<alt>[^\]]*)\]\([^)]*\)")
-THREE_LANES = ("publisher", "receiver", "store")
+THREE_LANES = ("peer", "program", "store")
 THREE_NAMES = ("publisher", "receiver", "store")
 
 
@@ -29,11 +29,11 @@ def framing() -> str:
     )
     picture.text(24, 36, "One event, byte by byte", bold=True, size=16)
     cells = ["E", "V", "E", "N", "T", "SP", "1", "2", "SP", "-", "5", "LF"]
-    tones = ["publisher"] * 5 + ["muted"] + ["receiver"] * 2 + ["muted"] + ["store"] * 2 + ["danger"]
+    tones = ["peer"] * 5 + ["muted"] + ["program"] * 2 + ["muted"] + ["store"] * 2 + ["danger"]
     for number, (cell, tone) in enumerate(zip(cells, tones, strict=True)):
         picture.box(30 + 55 * number, 62, 50, 44, tone=tone)
         picture.text(55 + 55 * number, 90, cell, tone=tone, anchor="middle", mono=True, bold=True, size=16)
-    fields = [(0, 5, "the word", "publisher"), (5, 1, "one", "muted"), (6, 2, "seq", "receiver")]
+    fields = [(0, 5, "the word", "peer"), (5, 1, "one", "muted"), (6, 2, "seq", "program")]
     fields += [(8, 1, "one", "muted"), (9, 2, "delta", "store"), (11, 1, "one", "danger")]
     for first, count, name, tone in fields:
         left, right = 32 + 55 * first, 78 + 55 * (first + count - 1)
@@ -100,9 +100,9 @@ def atomic_apply() -> str:
         " total, then the fault hook, change last, COMMIT. Beside it, what another process sees: last 0 and total 7 all"
         " the way down to COMMIT, then last 1 and total 5. A power cut anywhere above COMMIT leaves the old state.",
     )
-    picture.text(180, 34, "inside the transaction", anchor="middle", bold=True, size=16, tone="receiver")
+    picture.text(180, 34, "inside the transaction", anchor="middle", bold=True, size=16, tone="program")
     picture.text(560, 34, "what everybody else sees", anchor="middle", bold=True, size=16, tone="store")
-    picture.box(24, 50, 420, 316, tone="receiver")
+    picture.box(24, 50, 420, 316, tone="program")
     steps = [
         ("BEGIN IMMEDIATE", "the write lock, before any read"),
         ("read last", "0, so event 1 is next"),
@@ -114,7 +114,7 @@ def atomic_apply() -> str:
     ]
     for number, (what, why) in enumerate(steps):
         y = 82 + 42 * number
-        tone = {"fault()": "danger", "COMMIT": "store"}.get(what, "receiver")
+        tone = {"fault()": "danger", "COMMIT": "store"}.get(what, "program")
         picture.text(44, y, what, mono=True, bold=True, tone=tone)
         picture.text(190, y, why, tone="ink")
     picture.power_cut(24, 444, 268)
@@ -144,10 +144,10 @@ def retention() -> str:
     for number, seq in enumerate(range(7, 17)):
         x = 24 + 67 * number
         kept = 10 <= seq <= 15
-        picture.box(x, 56, 60, 44, tone="publisher" if kept else "muted", dashed=not kept)
-        picture.text(x + 30, 84, str(seq), anchor="middle", mono=True, bold=kept, tone="publisher" if kept else "muted")
+        picture.box(x, 56, 60, 44, tone="peer" if kept else "muted", dashed=not kept)
+        picture.text(x + 30, 84, str(seq), anchor="middle", mono=True, bold=kept, tone="peer" if kept else "muted")
     picture.text(121, 122, "gone", anchor="middle", tone="muted")
-    picture.text(422, 122, "retained: oldest 10, newest 15", anchor="middle", tone="publisher")
+    picture.text(422, 122, "retained: oldest 10, newest 15", anchor="middle", tone="peer")
     picture.text(657, 122, "not here", anchor="middle", tone="muted")
     rows = [
         ("cursor 8", "needs 9, which is gone", "ResyncRequired", "danger"),
@@ -157,7 +157,7 @@ def retention() -> str:
     ]
     for number, (cursor, why, answer, tone) in enumerate(rows):
         y = 166 + 44 * number
-        picture.label(84, y, cursor, tone="receiver", mono=True)
+        picture.label(84, y, cursor, tone="program", mono=True)
         picture.text(160, y + 5, why)
         picture.arrow(396, y, 452, y, tone=tone)
         picture.text(466, y + 5, answer, tone=tone, mono=True, bold=True)
@@ -176,19 +176,19 @@ def ack_after_commit() -> str:
     )
     picture.text(24, 34, "First COMMIT, then ACK: at worst it comes twice", bold=True, size=16, tone="store")
     safe: list[Row] = [
-        Message("publisher", "receiver", "EVENT 1 -2"),
-        Message("receiver", "store", "COMMIT"),
-        PowerCut("receiver", "stored, but no ACK"),
-        Message("publisher", "receiver", "EVENT 1 -2 again"),
-        Message("receiver", "publisher", "ACK 1, nothing added"),
+        Message("peer", "program", "EVENT 1 -2"),
+        Message("program", "store", "COMMIT"),
+        PowerCut("program", "stored, but no ACK"),
+        Message("peer", "program", "EVENT 1 -2 again"),
+        Message("program", "peer", "ACK 1, nothing added"),
     ]
     bottom = sequence(picture, THREE_LANES, THREE_NAMES, safe, 52)
     picture.line(24, bottom + 14, 696, bottom + 14, tone="muted")
     picture.text(24, bottom + 42, "First ACK, then COMMIT: it can be lost", bold=True, size=16, tone="danger")
     lossy: list[Row] = [
-        Message("publisher", "receiver", "EVENT 1 -2"),
-        Message("receiver", "publisher", "ACK 1"),
-        PowerCut("receiver", "nothing is stored"),
+        Message("peer", "program", "EVENT 1 -2"),
+        Message("program", "peer", "ACK 1"),
+        PowerCut("program", "nothing is stored"),
     ]
     end = sequence(picture, THREE_LANES, THREE_NAMES, lossy, bottom + 58)
     picture.text(24, end + 22, "The publisher has let go of event 1. Nobody has it any more.", tone="danger", bold=True)
@@ -217,13 +217,13 @@ def reclamation() -> str:
     ]
     for number, way in enumerate(ways):
         y = 72 + 48 * number
-        picture.box(24, y - 18, 200, 36, tone="publisher" if number == 0 else "danger")
-        picture.text(124, y + 5, way, anchor="middle", tone="publisher" if number == 0 else "danger")
+        picture.box(24, y - 18, 200, 36, tone="peer" if number == 0 else "danger")
+        picture.text(124, y + 5, way, anchor="middle", tone="peer" if number == 0 else "danger")
         picture.line(224, y, 262, y, tone="muted")
     picture.line(262, 72, 262, 312, tone="muted")
     picture.arrow(262, 102, 298, 102, tone="muted")
     steps = [
-        ("close the writer, wait for it", "stuck? abort it: the descriptor must go", "receiver"),
+        ("close the writer, wait for it", "stuck? abort it: the descriptor must go", "program"),
         ("close the SQLite connection", "no lock and no descriptor stays behind", "store"),
         ("the caller gets what happened", "the result, or the first error, unchanged", "ink"),
     ]
@@ -248,19 +248,19 @@ def reconnect() -> str:
         " again; it is known, nothing is added, ACK 1. Event 2 is new: stored, ACK 2. At the end last is 2, total 9.",
     )
     rows: list[Row] = [
-        Message("receiver", "publisher", "RESUME -1"),
-        Message("publisher", "receiver", "EVENT 0 7"),
-        Message("receiver", "store", "last 0, total 7"),
-        Message("receiver", "publisher", "ACK 0"),
-        Message("publisher", "receiver", "EVENT 1 -2"),
-        Message("receiver", "store", "last 1, total 5"),
-        PowerCut("receiver", "before ACK 1: os._exit(17)"),
-        Message("receiver", "publisher", "RESUME 1"),
-        Message("publisher", "receiver", "EVENT 1 -2 again"),
-        Message("receiver", "publisher", "ACK 1, nothing added"),
-        Message("publisher", "receiver", "EVENT 2 4"),
-        Message("receiver", "store", "last 2, total 9"),
-        Message("receiver", "publisher", "ACK 2"),
+        Message("program", "peer", "RESUME -1"),
+        Message("peer", "program", "EVENT 0 7"),
+        Message("program", "store", "last 0, total 7"),
+        Message("program", "peer", "ACK 0"),
+        Message("peer", "program", "EVENT 1 -2"),
+        Message("program", "store", "last 1, total 5"),
+        PowerCut("program", "before ACK 1: os._exit(17)"),
+        Message("program", "peer", "RESUME 1"),
+        Message("peer", "program", "EVENT 1 -2 again"),
+        Message("program", "peer", "ACK 1, nothing added"),
+        Message("peer", "program", "EVENT 2 4"),
+        Message("program", "store", "last 2, total 9"),
+        Message("program", "peer", "ACK 2"),
     ]
     end = sequence(picture, THREE_LANES, THREE_NAMES, rows, 16)
     picture.text(

@@ -38,6 +38,9 @@ MOST_TIMES = 50  # how often a line may be let run before the process is ended t
 LONGEST_WORDS = 300
 DATA = re.compile(r"`([^`]+)`")
 
+PUBLISHER, RECEIVER, STORE = find_unit("receiver").lanes
+NAMES = {Lane.PEER: PUBLISHER, Lane.PROGRAM: RECEIVER, Lane.STORE: STORE}
+
 Kind = Literal["start", "note", "to receiver", "to publisher", "lost", "cut"]
 
 
@@ -157,7 +160,7 @@ class Studio:
         case = Case(self.crew, self.program, 0, "studio")
         world = World(case, case.folder, publisher, _Live(self._event))
         command = f"python {self.unit.file_name} HOST PORT {self.store.name}"
-        self.tell(Told(Lane.RECEIVER, "start", f"a new process starts: {command}"))
+        self.tell(Told(RECEIVER, "start", f"a new process starts: {command}"))
         child = live(world, self._job(case, publisher, at))
         if self.closed:
             raise GivenUp
@@ -180,16 +183,16 @@ class Studio:
     def _event(self, event: Event) -> None:
         """One event of the story, as the diagram wants it."""
         data = DATA.search(event.text)
-        if event.lane is Lane.PUBLISHER and data and event.text.startswith("sends"):
+        if event.lane is Lane.PEER and data and event.text.startswith("sends"):
             words = visible(data[1])
-            self.tell(Told(event.lane, "to receiver", words, again=words in self.sent))
+            self.tell(Told(NAMES[event.lane], "to receiver", words, again=words in self.sent))
             self.sent.add(words)
-        elif event.lane is Lane.PUBLISHER and data and event.text.startswith("receives"):
-            self.tell(Told(event.lane, "to publisher", visible(data[1])))
+        elif event.lane is Lane.PEER and data and event.text.startswith("receives"):
+            self.tell(Told(NAMES[event.lane], "to publisher", visible(data[1])))
             if data[1].startswith("ACK"):
                 self._tell_store()
         else:
-            self.tell(Told(event.lane, "note", visible(shorten(event.text, LONGEST_WORDS))))
+            self.tell(Told(NAMES[event.lane], "note", visible(shorten(event.text, LONGEST_WORDS))))
 
     def _tell_store(self) -> None:
         """The publisher has an ACK and has not answered yet: the moment at which the store can be read in peace."""
@@ -197,16 +200,16 @@ class Studio:
             found = str(books_of(read_live(self.store, TABLES, 0)))
         except (Locked, Unreadable) as error:
             found = f"nothing that it can read: {visible(shorten(str(error), LONGEST_WORDS))}"
-        self.tell(Told(Lane.STORE, "note", f"another process finds {found}"))
+        self.tell(Told(STORE, "note", f"another process finds {found}"))
 
     def _tell_end(self, world: World, child: Child, cut: bool, at: Position | None) -> None:
         if cut and at is not None:
             line = self.program.lines[at.line - 1].text.strip()
             told = f"the power goes out before line {at.line}, `{visible(shorten(line, 80))}`: SIGKILL"
-            self.tell(Told(Lane.RECEIVER, "cut", told))
+            self.tell(Told(RECEIVER, "cut", told))
             return
         late = f"the process does not end, and was ended after {PATIENCE:g} s"
-        self.tell(Told(Lane.RECEIVER, "note", late if child.timed_out else f"the process ends: {world.ending}"))
+        self.tell(Told(RECEIVER, "note", late if child.timed_out else f"the process ends: {world.ending}"))
 
     def _look(self, world: World) -> tuple[Books | None, str]:
         """What the next process finds, and why it cannot where it cannot."""
@@ -214,16 +217,16 @@ class Studio:
             books = find_in_copy(self.store)
         except Unreadable as error:
             told = f"the next process cannot read it: {visible(shorten(str(error), LONGEST_WORDS))}"
-            self.tell(Told(Lane.STORE, "note", told))
+            self.tell(Told(STORE, "note", told))
             return None, f"The store is broken: {told}."
-        self.tell(Told(Lane.STORE, "note", f"the next process finds {books}"))
+        self.tell(Told(STORE, "note", f"the next process finds {books}"))
         trouble = books.trouble()
         return books, f"The books do not balance: {trouble}." if trouble else ""
 
     def _tell_lost(self, books: Books, publisher: StopAndWait) -> None:
         """An event in the store whose ACK never came is what all this is about."""
         if books.last > publisher.acknowledged:
-            self.tell(Told(Lane.RECEIVER, "lost", f"ACK {books.last} never arrives"))
+            self.tell(Told(RECEIVER, "lost", f"ACK {books.last} never arrives"))
 
     def _outcome(self, world: World, publisher: StopAndWait, at: Position | None, cut: bool) -> str:
         if cut and at is not None:

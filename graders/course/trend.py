@@ -84,7 +84,7 @@ def _draw_attempts(drawing: Drawing, days: Sequence[Day], at: Mapping[date, floa
     _axis(drawing, top, bottom, str(highest))
     for day in days:
         height = (bottom - top) * day.attempts / highest
-        drawing.box(at[day.day] - width / 2, bottom - height, width, height, tone="publisher")
+        drawing.box(at[day.day] - width / 2, bottom - height, width, height, tone="peer")
         if width >= 20:
             drawing.text(at[day.day], bottom - height - 5, str(day.attempts), size=12, anchor="middle")
 

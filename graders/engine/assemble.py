@@ -12,9 +12,10 @@ from typing import Any
 
 from graders.engine.processes import ROOT
 from graders.engine.rules import Step, Unit
+from graders.engine.story import Lanes
 
 
-def assemble(package: str, file_name: str, preload: tuple[str, ...] = ()) -> Unit:
+def assemble(package: str, file_name: str, lanes: Lanes, preload: tuple[str, ...] = ()) -> Unit:
     """The unit in `package` (`graders.<name>`). Raises ValueError where modules and notebooks do not fit together."""
     folder = Path(str(importlib.import_module(package).__file__)).parent
     modules = [importlib.import_module(f"{package}.{found.name}") for found in pkgutil.iter_modules([str(folder)])]
@@ -24,7 +25,8 @@ def assemble(package: str, file_name: str, preload: tuple[str, ...] = ()) -> Uni
     if set(order) != set(steps):
         raise ValueError(f"solutions/{name} has notebooks for {order}, {package} judges {sorted(steps)}")
     _add_texts(steps, folder / "hints.toml")
-    return Unit(name, file_name, tuple(steps[step] for step in order), ROOT / "solutions" / file_name, preload)
+    in_order = tuple(steps[step] for step in order)
+    return Unit(name, file_name, in_order, lanes, ROOT / "solutions" / file_name, preload)
 
 
 def _add_texts(steps: dict[str, Step], path: Path) -> None:

@@ -337,7 +337,7 @@ class _Explorer:
         with self.world(life.start) as world, self.told_with(life.start, done):
             for number in run:
                 if done:
-                    world.story.receiver("starts again, and is ended again")
+                    world.story.program("starts again, and is ended again")
                 left = self.crash(world, life.stops[number].at, done)
                 if left is None:
                     break
@@ -354,7 +354,7 @@ class _Explorer:
         with self.world(Remains()) as world, self.told_with(Remains(), done):
             for at in crashes:
                 if done:
-                    world.story.receiver("starts again, and is ended again")
+                    world.story.program("starts again, and is ended again")
                 if at == OVER:
                     live(world, self.scenario.life(world))
                     self.scenario.after_life(world)
@@ -384,7 +384,7 @@ class _Explorer:
             self.kills += 1
         done.append(at)
         self.scenario.tell(world)
-        world.story.receiver(f"the power goes out {told(at, self.case.program.place(at[0]))}: SIGKILL")
+        world.story.program(f"the power goes out {told(at, self.case.program.place(at[0]))}: SIGKILL")
         left = Left(self.scenario.after_crash(world))
         world.reports.clear()
         return left
@@ -392,7 +392,7 @@ class _Explorer:
     def recover(self, world: World) -> None:
         """Let lives go to their ends until all is done."""
         for _ in range(MOST_LIVES):
-            world.story.receiver("starts again: a new process, the same file" if world.lives else "starts")
+            world.story.program("starts again: a new process, the same file" if world.lives else "starts")
             child = live(world, self.scenario.life(world))
             if child.timed_out:
                 self.case.fail_silent(child, "the program comes to its end after the restart")
@@ -433,7 +433,7 @@ class _Explorer:
                     return
                 states.add(state)
                 mark = len(world.story.events)
-                world.story.receiver("the power goes out at one of its system calls")
+                world.story.program("the power goes out at one of its system calls")
                 remains = self.remains(world, self.scenario.after_crash(world))
                 if remains[:2] not in known:
                     known.add(remains[:2])

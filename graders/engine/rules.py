@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from graders.engine.processes import Child, Crew, Job
 from graders.engine.program import Place, Program
 from graders.engine.stops import At
-from graders.engine.story import Story
+from graders.engine.story import Lanes, Story
 from graders.verdict import Exploration
 
 RuleFunction = Callable[["Case"], None]
@@ -307,11 +307,12 @@ def _last_words(child: Child) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit: its name, the learner's file, its steps in order, and the reference's text."""
+    """A unit: its name, the learner's file, its steps in order, what its lanes are called, and the reference's text."""
 
     name: str
     file_name: str
     steps: Sequence[Step]
+    lanes: Lanes
     reference_path: Path
     preload: tuple[str, ...] = ()
 

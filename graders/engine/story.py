@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Lane(StrEnum):
-    PUBLISHER = "publisher"
-    RECEIVER = "receiver"
+    """Who does it: the other side of the network, the learner's program, or its store. A unit has names for them."""
+
+    PEER = "peer"
+    PROGRAM = "program"
     STORE = "store"
 
 
@@ -19,6 +20,8 @@ class Event:
     lane: Lane
     text: str
 
+
+Lanes = tuple[str, str, str]  # what a unit calls its lanes, in the order of `Lane`
 
 LONGEST_STORY = 60  # events shown; of a longer story the beginning and the end
 KEPT_BEGINNING = 12
@@ -31,11 +34,11 @@ class Story:
         self.events: list[Event] = []
         self._lock = threading.Lock()
 
-    def publisher(self, text: str) -> None:
-        self._add(Lane.PUBLISHER, text)
+    def peer(self, text: str) -> None:
+        self._add(Lane.PEER, text)
 
-    def receiver(self, text: str) -> None:
-        self._add(Lane.RECEIVER, text)
+    def program(self, text: str) -> None:
+        self._add(Lane.PROGRAM, text)
 
     def store(self, text: str) -> None:
         self._add(Lane.STORE, text)
@@ -44,14 +47,16 @@ class Story:
         with self._lock:
             self.events.append(Event(lane, text))
 
-    def lines(self) -> list[str]:
-        return tell(self.events)
+    def lines(self, lanes: Lanes) -> list[str]:
+        """One numbered line an event, the lane's name in front."""
+        names = dict(zip(Lane, lanes, strict=True))
+        width = max(map(len, lanes))
+        told = [(names[event.lane], event.text) for event in self.events]
+        lines = [f"{number:>2}. {name:<{width}} | {text}" for number, (name, text) in enumerate(told, start=1)]
+        return shorten(lines)
 
 
-def tell(events: Sequence[Event]) -> list[str]:
-    """One numbered line an event, the lane in front."""
-    width = max(len(lane) for lane in Lane)
-    lines = [f"{number:>2}. {event.lane:<{width}} | {event.text}" for number, event in enumerate(events, start=1)]
+def shorten(lines: list[str]) -> list[str]:
     if len(lines) > LONGEST_STORY:
         left_out = len(lines) - LONGEST_STORY
         lines[KEPT_BEGINNING : KEPT_BEGINNING + left_out] = [f" … {left_out} more …"]

@@ -228,7 +228,7 @@ def line_of(event: tuple[int, int]) -> bytes:
 
 def told(case: Case, line: bytes, report: Report) -> Call:
     outcome = case.call(report["call"])
-    case.story.receiver(f"consume_line(con, {line!r}) {outcome}")
+    case.story.program(f"consume_line(con, {line!r}) {outcome}")
     return outcome
 
 

@@ -80,7 +80,7 @@ class Applying:
 
     def told(self, number: int, report: Message) -> Call:
         call, outcome = self.calls[number], self.case.call(report["call"])
-        self.case.story.receiver(f"apply_event(con, {call['seq']}, {call['delta']}) {outcome}")
+        self.case.story.program(f"apply_event(con, {call['seq']}, {call['delta']}) {outcome}")
         return outcome
 
     def expect_return(self, number: int, report: Message, value: bool, cause: str = "", look_at: str = "") -> None:
@@ -170,9 +170,9 @@ def tell_calls(world: World, calls: Sequence[str]) -> None:
     """The calls that a probe has made, with what came of those that had come back."""
     for report in world.reports:
         if report.get("event") == "calling":
-            world.story.receiver(f"{calls[report['number']]} is called")
+            world.story.program(f"{calls[report['number']]} is called")
         elif report.get("event") == "called":
-            world.story.receiver(f"it {world.case.call(report['call'])}")
+            world.story.program(f"it {world.case.call(report['call'])}")
 
 
 def crash_books(world: World) -> Books:

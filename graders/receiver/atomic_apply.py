@@ -210,7 +210,7 @@ def _look_into_fault(case: Case, have: int, *, wal: bool) -> None:
         nonlocal locked
         before, after = (books_after(events[: have + run.calls_made + more]) for more in (0, 1))
         inside = case.call(message["inside"])
-        case.story.receiver(f"fault() runs; the same connection finds (last, total) = {inside.returned!r}")
+        case.story.program(f"fault() runs; the same connection finds (last, total) = {inside.returned!r}")
         if not message["in_transaction"]:
             case.fail(
                 "fault() runs inside the open transaction",
@@ -428,7 +428,7 @@ def _end_in_fault(case: Case, plan: str, ending: Ending, have: int, *, wal: bool
             child.go_on()
         if child.ending() != ending:
             case.fail_silent(child, "the process ends inside fault(), where it was told to")
-    case.story.receiver(f"ends inside fault(), with no `finally`: {ending}")
+    case.story.program(f"ends inside fault(), with no `finally`: {ending}")
     found = books_found(case, path)
     if found != books_after(events[:have]):
         case.fail(
@@ -505,7 +505,7 @@ class ApplyAndDie:
                 failed = [case.call(report["call"]) for report in call.returned or []]
                 call = next((inner for inner in failed if inner.raised), call)
                 if call.raised is not None:
-                    world.story.receiver(f"apply_event {call}")
+                    world.story.program(f"apply_event {call}")
                     case.fail("the events can be applied", f"apply_event {call}", where=call.place)
                 if sum(report.get("event") == "called" for report in world.reports) != len(self.sent):
                     case.fail_forged("not all calls were reported")

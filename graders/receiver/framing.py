@@ -210,7 +210,7 @@ def expect_values(
     """Each line of `table` gives its pair; `refused` is the likely cause where it raises."""
     for (line, pair), call in zip(table.items(), parse(case, list(table)), strict=True):
         if not is_read_as(case, line, pair, call):
-            case.story.receiver(f"parse_line({line!r}) {call}")
+            case.story.program(f"parse_line({line!r}) {call}")
             cause = refused if call.raised else ""
             case.fail(f"parse_line({line!r}) returns {pair}", f"it {call}", cause, look, where=call.place)
 
@@ -238,7 +238,7 @@ def expect_refusals(case: Case, table: Mapping[bytes, str], cause: str = "", loo
     for (line, wrong), call in zip(table.items(), parse(case, list(table)), strict=True):
         if call.raised_a("ProtocolError"):
             continue
-        case.story.receiver(f"parse_line({show_bytes(line)}) {call}")
+        case.story.program(f"parse_line({show_bytes(line)}) {call}")
         if call.raised is not None:
             cause = "an error of another kind comes out where the program did not foresee this line"
         case.fail(

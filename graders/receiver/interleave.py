@@ -65,12 +65,12 @@ def _meet_a_lock(case: Case) -> None:
 
 def _judge_opened(case: Case, story: Story, name: str, message: Message) -> None:
     if message["event"] == "opened":
-        story.receiver(f"open_store in process {name} comes back")
+        story.program(f"open_store in process {name} comes back")
         return
     call = case.call(message)
     if call.raised is None:
         call = case.call(call.returned["call"])
-    story.receiver(f"open_store in process {name} {call}")
+    story.program(f"open_store in process {name} {call}")
     case.fail(
         "two processes that open the same new file at once both succeed",
         f"open_store in process {name} {call}",
@@ -179,7 +179,7 @@ class _Openers:
             line, kind, _ = message["at"]
             place = self.case.program.place(line)
             shown = f"`{place.text.strip()}` (line {line})" if place else "a line of the section that stands in"
-            self.story.receiver(
+            self.story.program(
                 f"process A is in open_store and is held {'inside' if kind == 'statement' else 'at'} {shown}"
             )
         return message
@@ -188,10 +188,10 @@ class _Openers:
         """B opens the file, unless A keeps it waiting: None then."""
         _next(self.case, b, ("ready",))
         b.go_on()
-        self.story.receiver("process B opens the same file")
+        self.story.program("process B opens the same file")
         while not select.select([b.control], [], [], 0.02)[0]:
             if _waits(b) or b.out_of_time:
-                self.story.receiver("process B waits for A's lock")
+                self.story.program("process B waits for A's lock")
                 return None
         return _next(self.case, b, ("opened", *OVER))
 
@@ -200,7 +200,7 @@ class _Openers:
         if message is None or message["event"] == "stop":
             if message is not None:
                 child.go_on()
-                self.story.receiver(f"process {name} goes on")
+                self.story.program(f"process {name} goes on")
             message = _next(self.case, child, ("opened", *OVER))
         return message
 

@@ -62,7 +62,7 @@ class Publisher:
         sock, _ = self.listener.accept()
         connection = Connection(self.case, child, sock)
         self.connections.append(connection)
-        self.case.story.publisher("accepts the connection")
+        self.case.story.peer("accepts the connection")
         return connection
 
     def has_another(self) -> bool:
@@ -94,12 +94,12 @@ class Connection:
         got, newline, rest = self.pending.partition(b"\n")
         if got + newline == line:
             self.pending = rest
-            self.case.story.publisher(f"receives {show_bytes(line)}")
+            self.case.story.peer(f"receives {show_bytes(line)}")
             return
         if not self.pending:
-            self.case.story.publisher("sees the connection end")
+            self.case.story.peer("sees the connection end")
             _gone(self.case, self.child, wanted, waiting.wait(self.child))
-        self.case.story.publisher(f"receives {show_bytes(got + newline)}")
+        self.case.story.peer(f"receives {show_bytes(got + newline)}")
         self.case.fail(
             wanted,
             f"it sent {show_bytes(got + newline)}",
@@ -115,24 +115,24 @@ class Connection:
         if not self.pending.startswith(line):
             return False
         self.pending = self.pending[len(line) :]
-        self.case.story.publisher(f"receives {show_bytes(line)}")
+        self.case.story.peer(f"receives {show_bytes(line)}")
         return True
 
     def send(self, data: bytes, told: str = "") -> None:
         """Send in one piece."""
-        self.case.story.publisher(told or f"sends {show_bytes(data)}")
+        self.case.story.peer(told or f"sends {show_bytes(data)}")
         self._send(data)
 
     def drip(self, data: bytes) -> None:
         """Send byte by byte, each one taken from the socket's buffer before the next is sent."""
-        self.case.story.publisher(f"sends {show_bytes(data)}, one byte at a time")
+        self.case.story.peer(f"sends {show_bytes(data)}, one byte at a time")
         for byte in data:
             self._send(bytes([byte]))
             self.wait_until_delivered()
 
     def pour(self, data: bytes, told: str) -> None:
         """Send until all is sent, or nobody takes any more for a while."""
-        self.case.story.publisher(told)
+        self.case.story.peer(told)
         view = memoryview(data)
         self.sock.setblocking(False)
         while view:
@@ -153,13 +153,13 @@ class Connection:
 
     def finish(self) -> None:
         """Say that nothing more comes; keep listening."""
-        self.case.story.publisher("ends the stream")
+        self.case.story.peer("ends the stream")
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
         """Break the connection: the receiver gets a TCP reset."""
-        self.case.story.publisher("resets the connection")
+        self.case.story.peer("resets the connection")
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
         self.ended = True
@@ -168,7 +168,7 @@ class Connection:
         """Once the receiver's process has finished: nothing else must have come from it."""
         rest = self.drain()
         if rest:
-            self.case.story.publisher(f"receives {show_bytes(rest)}")
+            self.case.story.peer(f"receives {show_bytes(rest)}")
             self.case.fail(
                 expected,
                 f"the receiver also sent {show_bytes(rest)}",
@@ -257,13 +257,13 @@ def _gone(case: Case, child: Child, expected: str, news: News) -> NoReturn:
             inner: Any = call.returned
             if call.raised is None and isinstance(inner, dict) and "call" in inner:
                 call = case.call(inner["call"])
-            case.story.receiver(str(call))
+            case.story.program(str(call))
             case.fail(expected, f"run_client {call}", where=call.place)
     if child.timed_out or child.flooded:
         case.fail_silent(child, expected)
     ending = child.ending()
     words = child.standard_error().strip().splitlines()
-    case.story.receiver(f"ends: {ending}")
+    case.story.program(f"ends: {ending}")
     case.fail(
         expected, f"the process ended: {ending}" + (f"; its last words were `{words[-1][:200]}`" if words else "")
     )
@@ -351,7 +351,7 @@ class StopAndWait:
             self.connection, _ = self.listener.accept()
             self.connection.setblocking(False)
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            story.publisher("accepts the connection")
+            story.peer("accepts the connection")
         while self.connection is not None:
             try:
                 data = self.connection.recv(1 << 16)
@@ -391,7 +391,7 @@ class StopAndWait:
         self.resumed = False
 
     def _take(self, line: bytes, story: Story) -> None:
-        story.publisher(f"receives {show_bytes(line)}")
+        story.peer(f"receives {show_bytes(line)}")
         if not self.resumed:
             self.resumed = True
             self.taken = 0
@@ -423,13 +423,13 @@ class StopAndWait:
             return
         self.awaited = seq
         line = b"EVENT %d %d\n" % (self.events[seq] if seq < len(self.events) else (seq, 1))
-        story.publisher(f"sends {show_bytes(line)}")
+        story.peer(f"sends {show_bytes(line)}")
         self.sent += line
         with contextlib.suppress(OSError):
             self.connection.sendall(line)
 
     def _end(self, told: str, story: Story) -> None:
         assert self.connection is not None
-        story.publisher(told)
+        story.peer(told)
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)

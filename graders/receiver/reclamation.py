@@ -84,7 +84,7 @@ def _waits_long(case: Case, timeout: float | None) -> bool:
 def _other_host(case: Case) -> None:
     """`host` is where the publisher is."""
     with Session(case, new_store(case), listener={"host": OTHER_HOST}) as run:
-        case.story.publisher(f"listens at {run.publisher.host}, which is the `host` that run_client is given")
+        case.story.peer(f"listens at {run.publisher.host}, which is the `host` that run_client is given")
         peer = run.accept(-1)
         peer.finish()
         run.expect_return(-1)
@@ -104,7 +104,7 @@ def _resumes(case: Case, count: int) -> None:
         peer = run.accept(count - 1)
         _exchange(peer, events[-2], events[-1])
         peer.finish()
-        case.story.receiver("run_client is called again, in the same process")
+        case.story.program("run_client is called again, in the same process")
         peer = run.accept(count)
         _exchange(peer, events[-1], events[0])
         peer.finish()
@@ -259,7 +259,7 @@ def _stalled_connect(case: Case, timeout: float) -> None:
     with Publisher(case, backlog=0) as full:
         waiting = fill_backlog(case, full.port)
         try:
-            case.story.publisher("its queue is full: no connection is accepted")
+            case.story.peer("its queue is full: no connection is accepted")
             with Session(case, new_store(case), port=full.port, **_stalled(timeout)) as run:
                 expect_timeout(run, "connecting takes longer than `timeout`", "asyncio.open_connection")
         finally:
@@ -273,7 +273,7 @@ def _stalled_read(case: Case, timeout: float) -> None:
         peer = run.accept(-1)
         peer.send(line_of(events[0]))
         peer.answers(b"ACK 0\n")
-        case.story.publisher("sends nothing more, and keeps the connection open")
+        case.story.peer("sends nothing more, and keeps the connection open")
         expect_timeout(run, "no line comes for longer than `timeout`", "the read")
 
 
@@ -281,7 +281,7 @@ def _stalled_in_line(case: Case, timeout: float) -> None:
     with Session(case, new_store(case), **_stalled(timeout)) as run:
         peer = run.accept(-1)
         peer.send(b"EVENT 0")
-        case.story.publisher("sends nothing more, and keeps the connection open")
+        case.story.peer("sends nothing more, and keeps the connection open")
         expect_timeout(run, "the rest of a line does not come within `timeout`", "the read")
 
 
@@ -327,7 +327,7 @@ def fill_without_stalling(peer: Connection, event: tuple[int, int], after: bytes
     """So many duplicates that closing stalls, and no write before it."""
     peer.pour(line_of(event) * RESENT + after, f"resends event {event[0]} {RESENT} times, and reads no ACK")
     if after:
-        peer.case.story.publisher(f"then sends {show_bytes(after)}")
+        peer.case.story.peer(f"then sends {show_bytes(after)}")
     peer.finish()
 
 
@@ -351,7 +351,7 @@ def each_wait_alone(case: Case) -> None:
 def _long_session(case: Case, step: int) -> Call:
     """What run_client comes back with from a session in which each event puts its clock forward by `step` seconds."""
     with Session(case, new_store(case), hook=f"leap:{step}") as run:
-        case.story.receiver(f"timeout is {LONG:g} s; each before_ack puts the program's clock forward by {step} s")
+        case.story.program(f"timeout is {LONG:g} s; each before_ack puts the program's clock forward by {step} s")
         peer = run.accept(-1)
         for event in make_events(case, EVENTS):
             peer.send(line_of(event))
@@ -382,7 +382,7 @@ def _hook_that_looks(case: Case) -> None:
 
         def at_hook(message: dict[str, Any]) -> None:
             nonlocal seen
-            case.story.receiver(f"before_ack({message['seq']!r}) runs")
+            case.story.program(f"before_ack({message['seq']!r}) runs")
             found = look(case, path, "inside before_ack")
             if found != books_after(events[: seen + 1]):
                 expected = f"before_ack runs after the COMMIT of event {seen}: {books_after(events[: seen + 1])}"
@@ -465,14 +465,14 @@ def _released_after(case: Case, told: str, error: str, line: bytes) -> None:
 def _released_after_timeout(case: Case, timeout: float) -> None:
     with Session(case, new_store(case), **_stalled(timeout)) as run:
         run.accept(-1)
-        case.story.publisher("sends nothing")
+        case.story.peer("sends nothing")
         expect_timeout(run, "no line comes", "the read")
         run.expect_given_back("a timeout")
 
 
 def _released_after_refusal(case: Case) -> None:
     for port in free_port(case):
-        case.story.publisher("is not there: nobody listens on the port")
+        case.story.peer("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port) as run:
             run.expect_raise("OSError", "the connection is refused")
             run.expect_given_back("a refused connection", at_once=False)
@@ -523,7 +523,7 @@ def _flushed_for_late_reader(case: Case) -> None:
         peer = run.accept(RESENT_SEQ)
         fill_without_stalling(peer, events[-1])
         waiting.until_asleep(run.child)
-        case.story.publisher("now reads what was sent to it")
+        case.story.peer("now reads what was sent to it")
         peer.widen()
         count = peer.drain().count(b"ACK %d\n" % RESENT_SEQ)
         if not peer.ended:
@@ -547,7 +547,7 @@ def cancellation(case: Case) -> None:
         peer = run.accept(-1)
         peer.send(line_of(events[0]))
         peer.expect(b"ACK 0\n")
-        case.story.receiver("waits for the next line; its task is cancelled")
+        case.story.program("waits for the next line; its task is cancelled")
         run.child.go_on()
         call = run.outcome()
         if call.raised is None or "asyncio.exceptions.CancelledError" not in call.raised.bases:
@@ -601,7 +601,7 @@ def _reset_while_closing(case: Case, error: str) -> None:
         fill_without_stalling(peer, events[-1], b"HELLO\n" if error else b"")
         for message in run.child.messages():
             if message.get("event") == "closing":
-                case.story.receiver("closes the connection, with ACKs still unsent")
+                case.story.program("closes the connection, with ACKs still unsent")
                 peer.reset()
                 call = run.outcome()
                 break
@@ -644,15 +644,15 @@ def _no_retry_after(case: Case, end: Callable[[Connection], None]) -> None:
 def _no_retry_after_timeout(case: Case, timeout: float) -> None:
     with Session(case, new_store(case), timeout=timeout) as run:
         run.accept(-1)
-        case.story.publisher("sends nothing")
+        case.story.peer("sends nothing")
         if waiting.wait(run.child, run.publisher.listener) is News.READY:
-            case.story.publisher("sees another connection come in")
+            case.story.peer("sees another connection come in")
             run.fail_retried()
 
 
 def _no_retry_after_refusal(case: Case) -> None:
     for port in free_port(case):
-        case.story.publisher("is not there: nobody listens on the port")
+        case.story.peer("is not there: nobody listens on the port")
         with Session(case, new_store(case), port=port) as run:
             call = run.outcome()
             if call.raised is None:

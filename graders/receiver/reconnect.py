@@ -47,7 +47,7 @@ class Command:
         self.case = case
         self.may_sleep = may_sleep  # the publisher is silent, and another rule says for how long
         told = f"python {case.program.name} HOST PORT DB {' '.join(options)}".rstrip()
-        case.story.receiver(f"a new process starts: {told}")
+        case.story.program(f"a new process starts: {told}")
         self.child: Child = case.start(
             AS_COMMAND if real else MAIN,
             {} if real else {"longest_wait": longest_wait},
@@ -92,7 +92,7 @@ class Command:
         ending = self.child.ending()
         if self.child.timed_out:
             self.case.fail_silent(self.child, expected)
-        self.case.story.receiver(f"the process ends: {ending}")
+        self.case.story.program(f"the process ends: {ending}")
         return ending
 
     def last_line(self) -> str:
@@ -139,7 +139,7 @@ def _nothing_to_do(case: Case) -> None:
     """A session without an event is a clean one, and HOST is where the publisher is."""
     path = case.new_folder() / "new.db"
     with Publisher(case, host=OTHER_HOST) as publisher:
-        case.story.publisher(f"listens at {publisher.host}, which is the HOST that is given")
+        case.story.peer(f"listens at {publisher.host}, which is the HOST that is given")
         with Command(case, publisher.port, path, host=publisher.host) as run:
             peer = publisher.accept(run.child)
             peer.expect(b"RESUME -1\n")
@@ -156,7 +156,7 @@ def _timeout_is_used(case: Case, timeout: float) -> None:
         Command(case, publisher.port, new_store(case), *options, longest_wait=longest) as run,
     ):
         publisher.accept(run.child).expect(b"RESUME -1\n")
-        case.story.publisher("sends nothing, and keeps the connection open")
+        case.story.peer("sends nothing, and keeps the connection open")
         expected = f"with --timeout {timeout:g}, a silent publisher is left after about {timeout:g} s"
         where = case.own_line_with("run_client(")
         look = "the call of run_client in main"
@@ -195,7 +195,7 @@ def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> Non
     with contextlib.ExitStack() as stack:
         if kind == "refused":
             port = stack.enter_context(contextlib.contextmanager(free_port)(case))
-            case.story.publisher("is not there: nobody listens on the port")
+            case.story.peer("is not there: nobody listens on the port")
             run = stack.enter_context(Command(case, port, path))
         else:
             publisher = stack.enter_context(Publisher(case))
@@ -211,7 +211,7 @@ def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> Non
             case.fail("one process is one session: a failure is told, not tried again", again, where=where)
         last = run.last_line()
         story = f"its last line on standard error: `{last[:SHOWN]}`" if last else "it says nothing on standard error"
-        case.story.receiver(story)
+        case.story.program(story)
         where = case.own_line_with("except", "asyncio.run")
         if ending.signal or ending.status == 0:
             case.fail(f"an exit status that is not 0 ({kind})", f"{ending}", where=where)
@@ -231,7 +231,7 @@ def _fail_as(case: Case, timeout: float, kind: str, told: dict[str, str]) -> Non
 def _misbehave(peer: Connection, kind: str, event: tuple[int, int]) -> None:
     match kind:
         case "timeout":
-            peer.case.story.publisher("sends nothing, and keeps the connection open")
+            peer.case.story.peer("sends nothing, and keeps the connection open")
         case "reset":
             peer.reset()
         case "protocol":
@@ -264,7 +264,7 @@ def _exits_before(case: Case, seq: int, have: int) -> None:
         _expect_cut(case, run, seq)
         peer.expect_nothing_more(f"ACK {seq} is never written")
         expect_books(case, path, books_after(events[: seq + 1]), "after the process has ended")
-    case.story.publisher(f"goes on after event {seq}, so the receiver has no ACK of it to write")
+    case.story.peer(f"goes on after event {seq}, so the receiver has no ACK of it to write")
     with Publisher(case) as publisher, Command(case, publisher.port, path, "--exit-before-ack", str(seq)) as run:
         peer = publisher.accept(run.child)
         peer.expect(b"RESUME %d\n" % seq)

@@ -125,7 +125,7 @@ def pure(case: Case) -> None:
     rows += refused
     for row, after in zip(rows, logs, strict=True):
         if after != row.log:
-            case.story.publisher(f"{row.told} is called")
+            case.story.peer(f"{row.told} is called")
             case.fail(
                 "the log that was passed in stays as it was",
                 f"afterwards it is {after}",
@@ -165,11 +165,11 @@ def judge_rows(case: Case, rows: Sequence[Row]) -> list[Any]:
         if row.error:
             judge_error(case, row, outcome)
         elif outcome.raised is not None or outcome.returned != row.items:
-            case.story.publisher(f"{row.told} {outcome}")
+            case.story.peer(f"{row.told} {outcome}")
             cause = row.why or likely_cause(row, outcome)
             case.fail(f"{row.told} returns {row.items}", f"it {outcome}", cause, row.look, where=outcome.place)
         if row.spoil:
-            case.story.publisher(f"{row.told} is called, and then the list that came back is emptied")
+            case.story.peer(f"{row.told} is called, and then the list that came back is emptied")
     return [report["log"] for report in reports]
 
 
@@ -189,7 +189,7 @@ def likely_cause(row: Row, outcome: Call) -> str:
 def judge_error(case: Case, row: Row, outcome: Call) -> None:
     confused = row.error == "ValueError" and outcome.raised_a("ResyncRequired")
     if not outcome.raised_a(row.error) or confused:
-        case.story.publisher(f"{row.told} {outcome}")
+        case.story.peer(f"{row.told} {outcome}")
         look = "the checks at the start of replay, and their order"
         case.fail(f"{row.told} raises {row.error}: {row.why}", f"it {outcome}", look=look, where=outcome.place)
 

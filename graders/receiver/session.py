@@ -68,7 +68,7 @@ class Session:
         if answer is None:
             match waiting.wait(self.child, self.publisher.listener):
                 case News.READY:
-                    self.case.story.publisher("sees another connection come in")
+                    self.case.story.peer("sees another connection come in")
                     self.fail_retried()
                 case News.ASLEEP:
                     where = waiting.where_it_sleeps(self.case, self.child)
@@ -92,7 +92,7 @@ class Session:
 
     def _told(self) -> Call:
         call = self.case.call(self.facts["call"])
-        self.case.story.receiver(f"run_client {call}")
+        self.case.story.program(f"run_client {call}")
         return call
 
     def fail_retried(self) -> NoReturn:
@@ -178,7 +178,7 @@ def expect_timeout(run: Session, why: str, look_at: str) -> None:
     cause = "this wait has no limit of its own, or does not use the argument `timeout`"
     news = waiting.wait(run.child, run.publisher.listener)
     if news is News.READY:
-        case.story.publisher("sees another connection come in")
+        case.story.peer("sees another connection come in")
         run.fail_retried()
     if news is News.ASLEEP:
         where = waiting.where_it_sleeps(case, run.child)

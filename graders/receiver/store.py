@@ -216,7 +216,7 @@ def _keeps_what_is_strange(case: Case) -> None:
         before = snapshot(path)
         new_chapter(case, f"it is {told}")
         call = case.call(case.run(OPEN, {"path": str(path)})["call"])
-        case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
+        case.story.program(f"open_store {'comes back' if call.raised is None else call}")
         if change := lost(before, snapshot(path)):
             case.story.store("afterwards another connection finds other content")
             case.fail(
@@ -244,7 +244,7 @@ class FirstOpen:
         return None
 
     def tell(self, world: World) -> None:
-        world.story.receiver("opens a file that is not there yet")
+        world.story.program("opens a file that is not there yet")
 
     def after_crash(self, world: World) -> Hashable:
         """Whatever is left may be left; the next open_store has to cope with it."""
@@ -261,7 +261,7 @@ class FirstOpen:
         )
         look_at = "what open_store does when some of its statements have been done already"
         if call.raised is not None:
-            world.story.receiver(f"open_store {call}")
+            world.story.program(f"open_store {call}")
             case.fail("open_store opens the file as new", f"it {call}", cause, look_at, where=call.place)
         try:
             found = books_of(store.read_live(world.store, TABLES))
@@ -303,7 +303,7 @@ def refuses(case: Case) -> None:
         new_chapter(case, f"the path is {told}")
         report = case.run(OPEN, {"path": str(path)})
         call = case.call(report["call"])
-        case.story.receiver(f"open_store {call}")
+        case.story.program(f"open_store {call}")
         if call.raised is None:
             case.fail(
                 f"open_store refuses {told}",
@@ -338,7 +338,7 @@ def durable_journal(case: Case) -> None:
         new_chapter(case, f"the store is {told}")
         facts = case.run(OPEN, {"path": str(path), "traced": True})
         call = case.call(facts["call"])
-        case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
+        case.story.program(f"open_store {'comes back' if call.raised is None else call}")
         if not facts.get("is_connection"):
             if path == new:
                 case.fail("open_store opens a new file", f"it {call}", where=call.place)
@@ -383,7 +383,7 @@ def opened(case: Case, path: Path, when_open: Callable[[dict[str, Any]], None] |
     with case.start(OPEN, {"path": str(path)}) as child:
         facts: dict[str, Any] = case.result(child, when_open)
     call = case.call(facts["call"])
-    case.story.receiver(f"open_store {'comes back' if call.raised is None else call}")
+    case.story.program(f"open_store {'comes back' if call.raised is None else call}")
     if call.raised is not None:
         case.fail("open_store opens the store", f"it {call}", where=call.place)
     return facts

@@ -2,4 +2,9 @@
 
 from graders.engine.assemble import assemble
 
-UNIT = assemble("graders.receiver", "client.py", preload=("graders.receiver.probes", "graders.receiver.warm_up"))
+UNIT = assemble(
+    "graders.receiver",
+    "client.py",
+    lanes=("publisher", "receiver", "store"),
+    preload=("graders.receiver.probes", "graders.receiver.warm_up"),
+)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import jinja2
 
 from graders.engine.rules import Fate
-from graders.engine.story import show_bytes
+from graders.engine.story import Lane, show_bytes
 from graders.judge import CrashMap
 from graders.report import html, parts
 from graders.report.text import Paint, story_lines
@@ -38,6 +38,7 @@ def lines(found: CrashMap) -> Iterator[MapLine]:
         for row in sorted({at[0] for at in fate.stops}):
             stops.setdefault(row, []).append((fate, sum(1 for at in fate.stops if at[0] == row)))
     code = found.program.statement_rows
+    peer = parts.lanes_of(found.rule)[Lane.PEER]
     for row, line in enumerate(found.program.lines, start=1):
         if line.number is None:
             continue
@@ -49,14 +50,14 @@ def lines(found: CrashMap) -> Iterator[MapLine]:
             parts.visible(line.text),
             mark,
             sum(count for _, count in here),
-            [_state(fate) for fate, _ in here],
+            [_state(fate, peer) for fate, _ in here],
             parts.visible(f"expected {broken.expected}; observed {broken.observed}") if broken else "",
         )
 
 
-def _state(fate: Fate) -> str:
+def _state(fate: Fate, peer: str) -> str:
     traffic = [
-        f"the publisher has {verb} {show_bytes(data, 40)}"
+        f"the {peer} has {verb} {show_bytes(data, 40)}"
         for verb, data in (("seen", fate.seen), ("sent", fate.sent))
         if data
     ]

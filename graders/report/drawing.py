@@ -16,16 +16,16 @@ PANEL = "#fffdf8"
 INKS = {
     "ink": "#1f2933",
     "muted": "#4a5560",
-    "publisher": "#1d4e89",
-    "receiver": "#6b3fa0",
+    "peer": "#1d4e89",
+    "program": "#6b3fa0",
     "store": "#17603f",
     "danger": "#a61b1b",
 }
 FILLS = {
     "ink": "#f3f1ec",
     "muted": "#f3f1ec",
-    "publisher": "#e6effa",
-    "receiver": "#f1ebf9",
+    "peer": "#e6effa",
+    "program": "#f1ebf9",
     "store": "#e4f3ec",
     "danger": "#fbe9e7",
 }

@@ -54,7 +54,6 @@ def environment() -> jinja2.Environment:
         "parts": parts,
         "words": WORDS,
         "colours": COLOURS,
-        "lanes": parts.LANES,
         "split": split,
         "sequence": sequence,
     }

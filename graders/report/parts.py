@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graders import registry
@@ -16,7 +16,6 @@ from graders.engine.story import Lane
 from graders.verdict import Exploration, Finding, Outcome, StepVerdict, Verdict
 
 LABELS = ("Expected", "Observed", "In your code", "Likely cause", "Look at")
-LANES = tuple(str(lane) for lane in Lane)
 LONGEST_TEXT = 2000  # characters of one row or one event; a program may return megabytes
 DEFAULT_UNIT = "receiver"
 LIMITS = (
@@ -25,7 +24,7 @@ LIMITS = (
 )
 
 _ROW = re.compile(f"({'|'.join(LABELS)}): (.*)")
-_EVENT = re.compile(rf"\s*(\d+)\. ({'|'.join(LANES)})\s*\| (.*)", re.DOTALL)
+_EVENT = re.compile(r"\s*(\d+)\. (\w+)\s*\| (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a story. Lane and number are empty for the line that says how many events were left out."""
+    """One event of a story. There is no lane and no number for the line that says how many events were left out."""
 
     number: str
-    lane: str
+    lane: Lane | None
     text: str
 
 
@@ -75,13 +74,22 @@ def rows(finding: Finding) -> list[Row]:
 
 
 def events(finding: Finding) -> list[Event]:
-    return [_event(line) for line in finding.story]
+    lanes = {name: lane for lane, name in lanes_of(finding.rule).items()}
+    return [_event(line, lanes) for line in finding.story]
 
 
-def _event(line: str) -> Event:
+def lanes_of(rule: str) -> dict[Lane, str]:
+    """What the unit of a rule calls its lanes."""
+    step = rule.partition("/")[0]
+    every = {step.name: unit for unit in registry.units() for step in unit.steps}
+    return dict(zip(Lane, every.get(step, registry.unit(DEFAULT_UNIT)).lanes, strict=True))
+
+
+def _event(line: str, lanes: Mapping[str, Lane]) -> Event:
     match = _EVENT.fullmatch(line)
-    number, lane, text = match.groups() if match else ("", "", line.strip())
-    return Event(number, lane, visible(shorten(text)))
+    if match is None or match[2] not in lanes:
+        return Event("", None, visible(shorten(line.strip())))
+    return Event(match[1], lanes[match[2]], visible(shorten(match[3])))
 
 
 def with_outcome(step: StepVerdict, outcome: Outcome) -> list[Finding]:

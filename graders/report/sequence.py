@@ -7,18 +7,19 @@ from __future__ import annotations
 import base64
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from graders.engine.story import Lane
 from graders.report.drawing import Drawing
-from graders.report.parts import Event, shorten, visible
+from graders.report.parts import Event, lanes_of, shorten, visible
 from graders.verdict import Finding
 
 WIDTH = 860
-AT = {"publisher": 110, "receiver": 400, "store": 690}
+AT = {Lane.PEER: 110, Lane.PROGRAM: 400, Lane.STORE: 690}
 LINE = 18  # pixels from one line of text to the next
 GAP = 14  # pixels between two events
 TOP = 64
-LETTERS = {"publisher": 40, "receiver": 40, "store": 22}  # that fit beside a lane
+LETTERS = {Lane.PEER: 40, Lane.PROGRAM: 40, Lane.STORE: 22}  # that fit beside a lane
 ACROSS = 96  # that fit below all lanes
 LONGEST = 400  # characters of one event; the table below the picture has more
 DATA = re.compile(r"`([^`]+)`")
@@ -31,16 +32,20 @@ def image(finding: Finding, events: Sequence[Event]) -> str:
 
 def draw(finding: Finding, events: Sequence[Event]) -> str:
     """The diagram as SVG text."""
+    names = lanes_of(finding.rule)
     heights = [_height(event) for event in events]
     end = [(label, textwrap.wrap(text, ACROSS)) for label, text in _broken_promise(finding)]
     ending = LINE * sum(len(lines) for _, lines in end) + 34
     bottom = TOP + sum(heights) + 6
     drawing = Drawing(
-        WIDTH, bottom + ending + 24, f"How {visible(finding.rule)} is broken", " ".join(map(_told, events))
+        WIDTH,
+        bottom + ending + 24,
+        f"How {visible(finding.rule)} is broken",
+        " ".join(_told(event, names) for event in events),
     )
     for lane, x in AT.items():
         drawing.line(x, 36, x, bottom, tone=lane, dashed=True)
-        drawing.label(x, 32, lane, tone=lane, bold=True)
+        drawing.label(x, 32, names[lane], tone=lane, bold=True)
     y = float(TOP)
     for event, height in zip(events, heights, strict=True):
         _draw(drawing, event, y)
@@ -49,8 +54,8 @@ def draw(finding: Finding, events: Sequence[Event]) -> str:
     return drawing.svg()
 
 
-def _told(event: Event) -> str:
-    return f"{event.number}. {event.lane}: {event.text}" if event.lane else event.text
+def _told(event: Event, names: Mapping[Lane, str]) -> str:
+    return f"{event.number}. {names[event.lane]}: {event.text}" if event.lane else event.text
 
 
 def _broken_promise(finding: Finding) -> list[tuple[str, str]]:
@@ -60,7 +65,7 @@ def _broken_promise(finding: Finding) -> list[tuple[str, str]]:
 
 
 def _lines(event: Event) -> list[str]:
-    return textwrap.wrap(shorten(event.text, LONGEST), LETTERS.get(event.lane, ACROSS)) or [""]
+    return textwrap.wrap(shorten(event.text, LONGEST), LETTERS[event.lane] if event.lane else ACROSS) or [""]
 
 
 def _height(event: Event) -> int:
@@ -70,26 +75,26 @@ def _height(event: Event) -> int:
 def _draw(drawing: Drawing, event: Event, y: float) -> None:
     drawing.text(14, y + 13, event.number, tone="muted", size=12)
     message = DATA.search(event.text)
-    if event.lane == "publisher" and message and event.text.startswith(("sends", "receives")):
+    if event.lane is Lane.PEER and message and event.text.startswith(("sends", "receives")):
         _draw_message(drawing, message[1], event.text.startswith("sends"), y)
-    elif event.lane == "publisher" and event.text.startswith("accepts"):
+    elif event.lane is Lane.PEER and event.text.startswith("accepts"):
         _draw_message(drawing, "connects", False, y)
     elif "the power goes out" in event.text:
-        drawing.power_cut(AT["receiver"] - 70, AT["receiver"] + 70, y - 2)
+        drawing.power_cut(AT[Lane.PROGRAM] - 70, AT[Lane.PROGRAM] + 70, y - 2)
         _write(drawing, event, y + 4, tone="danger", bold=True)
     else:
         _write(drawing, event, y, tone=event.lane or "muted")
 
 
-def _draw_message(drawing: Drawing, words: str, to_receiver: bool, y: float) -> None:
-    ends = (AT["publisher"], AT["receiver"])
-    start, end = ends if to_receiver else ends[::-1]
-    drawing.text(sum(ends) / 2, y + 8, words[:34], tone="publisher", anchor="middle", mono=True, size=13)
-    drawing.arrow(start, y + 15, end, y + 15, tone="publisher" if to_receiver else "receiver")
+def _draw_message(drawing: Drawing, words: str, to_program: bool, y: float) -> None:
+    ends = (AT[Lane.PEER], AT[Lane.PROGRAM])
+    start, end = ends if to_program else ends[::-1]
+    drawing.text(sum(ends) / 2, y + 8, words[:34], tone="peer", anchor="middle", mono=True, size=13)
+    drawing.arrow(start, y + 15, end, y + 15, tone=Lane.PEER if to_program else Lane.PROGRAM)
 
 
 def _write(drawing: Drawing, event: Event, y: float, *, tone: str, bold: bool = False) -> None:
-    x = AT.get(event.lane, AT["publisher"]) + 8
+    x = AT[event.lane or Lane.PEER] + 8
     for number, line in enumerate(_lines(event)):
         drawing.text(x, y + 13 + LINE * number, line, tone=tone, size=13, bold=bold, halo=True)
 

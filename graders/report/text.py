@@ -6,10 +6,11 @@ The same verdict gives the same text, always. The text itself has no colours; `p
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+from graders.engine.story import Lane
 from graders.report import parts
-from graders.report.parts import LANES, Event, Row
+from graders.report.parts import Row
 from graders.verdict import Finding, Outcome, StepVerdict, Verdict
 
 Paint = Callable[[str, str], str]  # a kind (an outcome, "strong" or "faint") and a text, to the text in colour
@@ -31,13 +32,13 @@ def render(verdict: Verdict, *, file: str | None = None, width: int = WIDTH, pai
 
 def story_lines(finding: Finding) -> list[str]:
     """The story alone, in its three columns."""
-    return list(_Page(WIDTH, lambda _, text: text).story(parts.events(finding)))
+    return list(_Page(WIDTH, lambda _, text: text).story(finding))
 
 
 def replayed(finding: Finding) -> str:
     """One run alone: its story, and what came of it."""
     page = _Page(WIDTH, lambda _, text: text)
-    story = [*page.wrap(finding.sentence, ""), *page.story(parts.events(finding)), ""]
+    story = [*page.wrap(finding.sentence, ""), *page.story(finding), ""]
     if finding.outcome is Outcome.PASS:
         return "\n".join([*story, "kept    the promise is kept in this run"])
     return "\n".join([*story, *(line for row in parts.rows(finding) for line in page.row(row))])
@@ -76,7 +77,7 @@ class _Page:
         yield ""
         for row in parts.rows(finding):
             yield from self.row(row)
-        yield from self.story(parts.events(finding))
+        yield from self.story(finding)
 
     def judge_error(self, finding: Finding) -> Iterator[str]:
         yield ""
@@ -84,7 +85,7 @@ class _Page:
         yield f"  {self.paint(Outcome.ERROR, 'THE JUDGE COULD NOT TELL')} {rule}: no points lost"
         for row in parts.rows(finding):
             yield from self.row(row)
-        yield from self.story(parts.events(finding))
+        yield from self.story(finding)
 
     def row(self, row: Row) -> Iterator[str]:
         label = f"    {row.label:<14}" if row.label else "    "
@@ -92,15 +93,16 @@ class _Page:
         yield lines[0].replace(row.label, self.paint("faint", row.label), 1) if row.label else lines[0]
         yield from lines[1:]
 
-    def story(self, events: Sequence[Event]) -> Iterator[str]:
+    def story(self, finding: Finding) -> Iterator[str]:
         """Three columns side by side, time downwards; an event's text may run over the columns to its right."""
+        events, names = parts.events(finding), parts.lanes_of(finding.rule).values()
         if not events:
             return
         yield ""
-        yield "    " + self.paint("faint", "    " + "".join(f"{lane:<{LANE_WIDTH}}" for lane in LANES).rstrip())
+        yield "    " + self.paint("faint", "    " + "".join(f"{lane:<{LANE_WIDTH}}" for lane in names).rstrip())
         for event in events:
             if event.lane:
-                bars = f"│{' ' * (LANE_WIDTH - 1)}" * LANES.index(event.lane)
+                bars = f"│{' ' * (LANE_WIDTH - 1)}" * list(Lane).index(event.lane)
                 yield from self.wrap(event.text, f"    {event.number:>2}. {bars}", f"        {bars}")
             else:
                 yield from self.wrap(event.text, "        ")

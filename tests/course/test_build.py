@@ -233,7 +233,7 @@ def _small_unit(folder: Path, *code: str) -> Unit:
     notebook.cells += [nbformat.v4.new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(code)]
     (folder / "solutions" / "small").mkdir(parents=True)
     nbformat.write(notebook, folder / "solutions" / "small" / f"01_{first.name}.ipynb")
-    return Unit("small", "small.py", (first,), folder / "solutions" / "small.py")
+    return Unit("small", "small.py", (first,), ("peer", "program", "store"), folder / "solutions" / "small.py")
 
 
 def test_executing_keeps_outputs_and_gives_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Counts:
         return None
 
     def tell(self, world: World) -> None:
-        world.story.receiver("writes its result")
+        world.story.program("writes its result")
 
     def after_crash(self, world: World) -> Hashable:
         found = world.files().get("result", b"")
